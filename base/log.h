@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One structured line an event: "level event key=value ...". To the journal with its
+ * fields when stderr is the journal's stream, else to stderr with a time stamp. Only the
+ * daemon and the CLI log; libraries return errors. Callable from any thread.
+ */
+#pragma once
+
+enum log_level {
+        LOG_LEVEL_ERROR,
+        LOG_LEVEL_WARNING,
+        LOG_LEVEL_INFO,
+        LOG_LEVEL_DEBUG,
+};
+
+/* Lines above @level are dropped. The default is LOG_LEVEL_INFO. */
+void log_set_level(enum log_level level);
+
+/*
+ * Parses "error", "warning", "info" or "debug". Returns 0, or -EINVAL for any other
+ * name.
+ */
+int log_level_parse(const char *name, enum log_level *ret_level);
+
+/*
+ * @event is a word such as "session_open"; @format gives the rest as key=value pairs,
+ * values with spaces in double quotes. Cut at 1,024 bytes. Control characters in the
+ * result are replaced, so that no value can forge a line.
+ */
+void log_event(enum log_level level, const char *event, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+
+#define log_error(event, ...) log_event(LOG_LEVEL_ERROR, event, __VA_ARGS__)
+#define log_warning(event, ...) log_event(LOG_LEVEL_WARNING, event, __VA_ARGS__)
+#define log_info(event, ...) log_event(LOG_LEVEL_INFO, event, __VA_ARGS__)
+#define log_debug(event, ...) log_event(LOG_LEVEL_DEBUG, event, __VA_ARGS__)
