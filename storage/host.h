@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Host memory: a list of arenas, each a sealed memfd of the configured piece size that
+ * every session maps. An extent is (arena id, offset, length), in units of 4 KiB.
+ *
+ * Arenas come up one by one: a worker thread creates the memfd, seals it (SHRINK, GROW,
+ * SEAL; MFD_NOEXEC_SEAL where known) and faults every page in, so that a shortage is an
+ * error here and never a SIGBUS in somebody's copy. Only then is the arena used and
+ * announced. Before each piece the free memory is looked at (the smaller of
+ * MemAvailable, free hugetlb pages and what the cgroup leaves); while there is too little
+ * the pool waits and tries again, and never takes more than is free.
+ *
+ * Loop thread only; the worker is the pool's own business.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/error.h"
+
+#define HOST_UNIT_BYTES  4096u
+#define HOST_EXTENTS_MAX 64u /* of one object; equals TIER_SEGMENTS_MAX */
+
+enum {
+        HOST_E_FULL = 1, /* no room now: evict and try again */
+};
+
+struct host_extent {
+        uint32_t arena_id;
+        uint32_t reserved;
+        uint64_t offset; /* bytes, a multiple of HOST_UNIT_BYTES */
+        uint64_t length; /* bytes, a multiple of HOST_UNIT_BYTES */
+};
+
+struct host_arena {
+        uint32_t id;          /* never repeated within a boot of the machine: random start, then +1 */
+        uint32_t numa_node;   /* UINT32_MAX: not bound */
+        uint64_t bytes;
+        uint64_t page_bytes;  /* 4096, or the huge page size */
+        int fd;               /* sealed memfd, owned by the pool */
+        void *base;           /* the daemon's mapping */
+        struct extent_map *extents;
+};
+
+struct host_options {
+        uint64_t total_bytes; /* of all arenas: the hard cap; a multiple of piece_bytes */
+        uint64_t piece_bytes; /* of one arena; a multiple of page_bytes */
+        uint64_t page_bytes;  /* 4096 or 2 MiB / 1 GiB (MFD_HUGETLB) */
+        void (*on_arena)(void *user, const struct host_arena *arena); /* one more is usable */
+        void (*on_stalled)(void *user, const char *reason); /* waiting for memory; once per stall */
+        void *user;
+};
+
+struct host_pool;
+
+/*
+ * Checks @options against RAM, the hugetlb pool and the cgroup limit, and says in @why
+ * what is wrong and what would fit. 0 or -EINVAL. Used by --check-config too.
+ */
+int host_check(const struct host_options *options, struct why *why);
+
+/* Starts bringing arenas up on @loop. 0 or a negative errno. */
+int host_pool_new(struct host_pool **ret_pool, uv_loop_t *loop, const struct host_options *options);
+
+/* Stops the worker, unmaps and closes all arenas, then calls @on_closed on the loop. */
+void host_pool_close(struct host_pool *pool, void (*on_closed)(void *user), void *user);
+
+size_t host_n_arenas(const struct host_pool *pool);
+const struct host_arena *host_arena_at(const struct host_pool *pool, size_t index);
+/* NULL for an id that is not in use. */
+const struct host_arena *host_arena_by_id(const struct host_pool *pool, uint32_t arena_id);
+
+/*
+ * Space for @bytes (rounded up to units) in at most @max_extents extents, preferably on
+ * @numa_node (UINT32_MAX: anywhere) and in as few extents as possible. 0, HOST_E_FULL or
+ * -ENOMEM. The caller owns the extents and gives each back by host_release().
+ */
+int host_alloc(struct host_pool *pool, uint64_t bytes, uint32_t numa_node, uint32_t max_extents,
+               struct host_extent *ret_extents, uint32_t *ret_n_extents);
+void host_release(struct host_pool *pool, const struct host_extent *extents, uint32_t n_extents);
+
+/* Address of an extent in the daemon's mapping. */
+void *host_address(const struct host_pool *pool, const struct host_extent *extent);
+
+struct host_usage {
+        uint64_t configured_bytes; /* the cap */
+        uint64_t ready_bytes;      /* arenas that are up */
+        uint64_t used_bytes;       /* handed out */
+        bool stalled;              /* waiting for memory to become free */
+        char stall_reason[160];
+};
+
+void host_usage(const struct host_pool *pool, struct host_usage *ret_usage);

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The tier contract: what lies below host memory.
+ *
+ * A tier keeps whole objects: bytes plus what must survive beside them (key, parent,
+ * boundary, generation, checksums). It knows nothing of sessions, leases or eviction
+ * order; daemon/transfer.c drives it and daemon/placement.c decides.
+ *
+ * Threads: every function is called on the loop thread and every callback runs there,
+ * never from inside the call that submitted it. Functions do not block.
+ *
+ * Ownership: requests are embedded in the caller's transfer and belong to the tier from
+ * submit until the callback. The memory that segments point to stays valid and, for a
+ * write, unchanged until then. A place belongs to the caller once on_done or on_object
+ * has handed it over, and returns to the tier by forget().
+ *
+ * A tier that has no use for a member leaves it NULL and gets the default that
+ * tier_init() fills in; no caller ever tests for NULL.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "proto/checksum.h"
+#include "proto/key.h"
+
+#define TIER_SEGMENTS_MAX 64u     /* extents of one object in host memory */
+#define TIER_COVERS_MAX   65536u  /* boundaries that one croppable blob lists */
+
+/* arena_id of memory that was never given to add_memory(), such as a scratch buffer. */
+#define TIER_MEMORY_UNREGISTERED UINT32_MAX
+
+/* Outcomes of submit functions and callbacks. Negative errno is a device failure. */
+enum {
+        TIER_E_FULL = 1, /* no room: forget something, wait for its on_freed, try again */
+        TIER_E_MISS,     /* nothing usable there; the place is to be forgotten */
+        TIER_E_CORRUPT,  /* a checksum, length or key did not match: forget the place */
+        TIER_E_STALE,    /* as CORRUPT, but explained by a power loss */
+        TIER_E_PAUSED,   /* the tier's queue is full: try again when on_ready is called */
+};
+
+/*
+ * Where a tier keeps an object. The words mean something to the tier alone; the daemon
+ * copies the struct and gives it back. claim is never 0 for a valid place.
+ */
+struct tier_place {
+        uint64_t claim;
+        uint64_t where;
+};
+
+/* What is kept beside the bytes. */
+struct tier_object {
+        struct object_key key;
+        struct digest parent;      /* zeros: a root */
+        bool parent_unknown;
+        bool croppable;
+        uint32_t boundary_tokens;
+        uint64_t generation;       /* of this key on this node, rising */
+        uint64_t raw_bytes;
+        uint64_t committed_ns;     /* wall clock, ns since 1970 */
+        uint8_t writer_boot_id[16];
+        const struct digest *covers; /* croppable blobs: all boundaries served; else NULL */
+        uint32_t n_covers;
+};
+
+/* A piece of memory that the tier may do I/O on: part of an arena. */
+struct tier_segment {
+        void *bytes;
+        uint64_t length;   /* a multiple of 4,096 but for the object's last segment, whose
+                              memory is writable up to the next multiple all the same */
+        uint32_t arena_id; /* arena that @bytes lies in: selects a registered buffer */
+};
+
+struct tier_write {
+        const struct tier_object *object;
+        const struct checksum_list *checksums;
+        const struct tier_segment *segments;
+        uint32_t n_segments;
+        /* @result 0: the object survives kill -9 from now on and @place is the caller's. */
+        void (*on_done)(struct tier_write *write, int result, struct tier_place place);
+        void *tier_private[8];
+};
+
+struct tier_read {
+        struct tier_place place;
+        const struct object_key *key; /* must be the key found there */
+        uint64_t generation;          /* must be the generation found there */
+        uint64_t raw_bytes;
+        const struct tier_segment *segments;
+        uint32_t n_segments;
+        /*
+         * @result 0: the bytes are in the segments, verified against the checksums kept
+         * with them; @checksums is valid during the call only.
+         */
+        void (*on_done)(struct tier_read *read, int result, const struct checksum_list *checksums);
+        void *tier_private[8];
+};
+
+struct tier_forget {
+        /* The entry is off the catalog (with sync: durably) and the space is free again. */
+        void (*on_freed)(struct tier_forget *forget, int result);
+        void *tier_private[8];
+};
+
+struct tier_usage {
+        uint64_t capacity_bytes;
+        uint64_t used_bytes;    /* bytes of space taken, headers and rounding included */
+        uint64_t payload_bytes; /* bytes of objects in it */
+        uint64_t objects;
+        uint64_t queued_writes;
+        uint64_t queued_reads;
+        uint64_t queued_bytes;
+        uint64_t read_bytes_total;
+        uint64_t written_bytes_total;
+        uint64_t io_errors_total;
+        uint64_t corrupt_total;
+        uint64_t stale_total;
+        bool degraded;          /* works, but not as configured; degraded_reason says why */
+        char degraded_reason[160];
+};
+
+struct tier;
+
+struct tier_ops {
+        const char *name; /* "nvme", "remote": metrics and messages use it */
+
+        /*
+         * Reports every object that survived, in any order, by @on_object; then @on_end
+         * with 0 or the failure. @object is valid during the call only; @place is the
+         * receiver's, who may forget() it when it does not want the object. Objects that
+         * overlap newer ones have been dropped already. Called once, before any other.
+         * Default: on_end(0).
+         */
+        void (*recover)(struct tier *tier,
+                        void (*on_object)(void *user, const struct tier_object *object,
+                                          struct tier_place place),
+                        void (*on_end)(void *user, int result), void *user);
+
+        /* Memory that segments will point into; may be registered with the device. Default: 0. */
+        int (*add_memory)(struct tier *tier, uint32_t arena_id, void *base, uint64_t length);
+
+        /* No segment points into it any more. Default: nothing. */
+        void (*remove_memory)(struct tier *tier, uint32_t arena_id);
+
+        /* Room that an object of @raw_bytes would take, headers and rounding included. */
+        uint64_t (*footprint)(struct tier *tier, uint64_t raw_bytes, uint32_t n_covers);
+
+        /*
+         * Starts a write. 0, TIER_E_FULL, TIER_E_PAUSED or a negative errno; unless 0,
+         * on_done is not called.
+         */
+        int (*write)(struct tier *tier, struct tier_write *write);
+
+        /* Starts a read of a whole object. 0 or a negative errno, as for write. */
+        int (*read)(struct tier *tier, struct tier_read *read);
+
+        /*
+         * Gives a place back: deletes its entry, waits for reads in flight on it, then
+         * frees the space and calls on_freed. With @sync the delete is durable first.
+         * Always accepted.
+         */
+        void (*forget)(struct tier *tier, struct tier_place place, const struct object_key *key,
+                       bool sync, struct tier_forget *forget);
+
+        void (*usage)(struct tier *tier, struct tier_usage *ret_usage);
+
+        /* Makes everything written so far durable, then calls @on_synced. Default: at once. */
+        void (*sync)(struct tier *tier, void (*on_synced)(void *user, int result), void *user);
+
+        /*
+         * Ends: no request is in flight (the caller's duty). Frees the tier in or before
+         * @on_closed, after marking a clean stop.
+         */
+        void (*close)(struct tier *tier, void (*on_closed)(void *user), void *user);
+};
+
+/* Embedded first in each tier. */
+struct tier {
+        struct tier_ops ops;               /* complete: defaults filled in by tier_init() */
+        void (*on_ready)(void *user);      /* after TIER_E_PAUSED: there is room again */
+        void *on_ready_user;
+};
+
+/* Copies @ops into @tier and fills absent members with their defaults. */
+void tier_init(struct tier *tier, const struct tier_ops *ops);
