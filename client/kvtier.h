@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libkvtier: the client of kvtierd, for inference engines.
+ *
+ * An engine opens a session, attaches a layout (what its bytes mean) and then stores and
+ * loads objects in the daemon's memory, which the library maps into the process:
+ *
+ *   store:  kvt_reserve -> copy the bytes into the segments -> kvt_commit
+ *   load:   kvt_match (no system call) -> kvt_acquire -> copy the bytes out -> kvt_release
+ *
+ * Submitting never blocks: a call returns at once with an id and completes exactly once,
+ * through kvt_poll(), kvt_wait() or kvt_wait_call(); kvt_fd() turns readable when there is
+ * something to poll. A completion of CANCELLED or TIMEOUT means that the caller holds
+ * nothing of that call. When the daemon dies, all calls complete with UNAVAILABLE, every
+ * match is a miss, and the library reconnects by itself: a failure is a miss, never a
+ * wrong answer and never a stall.
+ *
+ * Memory: arrays that a call is given (struct kvt_object[]) are the caller's and must stay
+ * in place until the call has completed: the library writes results into them before the
+ * completion is posted, and never after. Segments belong to the library and are valid
+ * until their lease ends: by the completion of the commit, abort or release that names it.
+ * The bytes of a lease stay mapped, at the same address, until the caller has ended the
+ * lease, also when the daemon is gone.
+ *
+ * Threads: every function may be called from any thread, except that kvt_close() must be
+ * the last call on its session. Fork: in a forked child every function returns
+ * KVT_FORKED; the child maps no arena; it may open a session of its own.
+ *
+ * Strings are UTF-8 and copied. Sizes are bytes, times nanoseconds. Structs that may grow
+ * begin with `size`, to be set to sizeof(the struct) by the caller; zeroed members mean
+ * the default.
+ */
+#ifndef KVTIER_H
+#define KVTIER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define KVT_API __attribute__((visibility("default")))
+#else
+#define KVT_API
+#endif
+
+#define KVT_VERSION_MAJOR 0
+#define KVT_VERSION_MINOR 1
+
+/* Outcomes, per call and per object. Append only. */
+enum kvt_status {
+        KVT_OK = 0,
+        KVT_ALREADY_HAVE = 1, /* reserve: stored already, nothing to write */
+        KVT_MISS = 2,         /* not stored */
+        KVT_PENDING = 3,      /* on its way; the answer follows */
+        KVT_BUSY = 4,         /* no room now: everything is leased. Try later, or do without */
+        KVT_TOO_LARGE = 5,    /* above a limit that waiting does not change */
+        KVT_REFUSED = 6,      /* a limit of the session or the daemon is reached */
+        KVT_STALE = 7,        /* commit of a set: a member it relied on has been replaced */
+        KVT_GONE = 8,         /* the lease, token or session is of an earlier run or has ended */
+        KVT_UNAVAILABLE = 9,  /* the daemon is not reachable */
+        KVT_TIMEOUT = 10,     /* the call's deadline passed; the caller holds nothing */
+        KVT_CANCELLED = 11,   /* kvt_cancel(); the caller holds nothing */
+        KVT_UNSUPPORTED = 12, /* the daemon does not know this flag */
+        KVT_INVALID = 13,     /* bad arguments */
+        KVT_CORRUPT = 14,     /* the stored bytes failed their checksum: a miss */
+        KVT_DENIED = 15,      /* not permitted */
+        KVT_IO_ERROR = 16,    /* the device failed: a miss */
+        KVT_NO_MEMORY = 17,
+        KVT_FORKED = 18,  /* the session belongs to the parent process */
+        KVT_DRAINING = 19 /* the daemon is shutting down: nothing new is stored */
+};
+
+/* Text and name of a status. Never NULL. Any thread. */
+KVT_API const char *kvt_status_text(enum kvt_status status);
+KVT_API const char *kvt_status_name(enum kvt_status status);
+
+/* "0.1.0". Any thread. */
+KVT_API const char *kvt_version(void);
+
+struct kvt_session;
+
+/* ---- layouts ------------------------------------------------------------------- */
+
+enum kvt_group_kind {
+        KVT_GROUP_ATTENTION = 1, /* GQA, MHA, MLA: every chunk of the prefix is needed */
+        KVT_GROUP_WINDOW = 2,    /* only the trailing window is needed */
+        KVT_GROUP_INDEX = 3,     /* indexer keys: every chunk */
+        KVT_GROUP_COMPRESSED = 4,
+        KVT_GROUP_STATE = 5,  /* opaque recurrent state at one boundary */
+        KVT_GROUP_SCRATCH = 6 /* never stored */
+};
+
+struct kvt_tensor {
+        const char *name;
+        const char *dtype;
+        uint64_t bytes; /* of one page (paged groups) or of the blob (state), one shard */
+};
+
+struct kvt_group {
+        const char *name;
+        uint32_t kind;          /* enum kvt_group_kind */
+        uint32_t shards;        /* 1: replicated; 0 is taken for 1 */
+        uint32_t page_tokens;   /* N; 0 for state groups */
+        uint32_t window_tokens; /* window groups */
+        uint64_t page_bytes;    /* un-padded, all layers, one shard; state groups: bytes of the
+                                   blob, 0 when its length varies */
+        uint64_t padded_bytes;  /* with the engine's padding; 0 is taken for page_bytes */
+        const struct kvt_tensor *tensors;
+        uint32_t n_tensors;
+        uint32_t reserved;
+};
+
+/*
+ * Everything that decides what the bytes mean. Two engines share objects if and only if
+ * all of this is equal; its SHA-256 is the layout id. NULL strings are empty.
+ */
+struct kvt_layout {
+        size_t size;
+        const char *model;
+        const char *revision;
+        const char *model_dtype;
+        const char *kv_dtype;
+        const char *engine;
+        const char *engine_build;
+        const char *kernel_layout; /* of the attention backend */
+        const char *replay_mode;
+        uint32_t draft_tokens;
+        uint32_t chunk_tokens; /* a multiple of every page_tokens; 0: the daemon chooses */
+        uint16_t tp, pp, cp;   /* parallel sizes; 0 is taken for 1 */
+        uint16_t reserved;
+        const struct kvt_group *groups;
+        uint32_t n_groups;
+};
+
+/* ---- sessions ------------------------------------------------------------------ */
+
+#define KVT_DEFAULT_SOCKET "/run/kvtier/kvtierd.sock"
+
+struct kvt_options {
+        size_t size;
+        const char *socket;              /* NULL: KVT_DEFAULT_SOCKET */
+        const char *program;             /* shown by `kvtierctl sessions`; NULL: process name */
+        const struct kvt_layout *layout; /* required; copied */
+        const uint8_t *engine_id;        /* 16 bytes shared by the sessions of one engine; NULL:
+                                            random */
+        const uint16_t *shards;          /* shards on this node; NULL: all */
+        uint32_t n_shards;
+        uint32_t flags;                  /* none defined */
+        uint64_t connect_timeout_ns;     /* how long kvt_open() waits for the daemon; 0: not */
+};
+
+/*
+ * Opens a session. Starts one thread, which connects, reconnects and receives.
+ *
+ * KVT_OK: attached. KVT_UNAVAILABLE: the session exists and goes on trying, every match
+ * misses meanwhile. Anything else (KVT_INVALID, KVT_DENIED, KVT_REFUSED, KVT_UNSUPPORTED,
+ * KVT_NO_MEMORY): no session; @ret_why (may be NULL) gets the reason in words, at most
+ * @why_bytes with the NUL.
+ */
+KVT_API enum kvt_status kvt_open(struct kvt_session **ret_session,
+                                 const struct kvt_options *options, char *ret_why,
+                                 size_t why_bytes);
+
+/*
+ * Completes everything with KVT_CANCELLED, ends all leases, frees the session. The caller
+ * must not be copying any more. NULL is fine. In a forked child it only frees memory.
+ */
+KVT_API void kvt_close(struct kvt_session *session);
+
+struct kvt_session_info {
+        size_t size;
+        uint32_t attached;     /* 1: the daemon answers */
+        uint32_t chunk_tokens; /* 0 until attached once */
+        uint8_t layout_id[32]; /* zeros until attached once */
+        uint8_t boot_id[16];   /* of the daemon's run */
+        uint64_t reconnects;
+        uint64_t host_bytes;   /* size of the daemon's host tier */
+        char last_error[256];  /* why the last connection attempt failed, or "" */
+};
+
+KVT_API enum kvt_status kvt_session_info(struct kvt_session *session,
+                                         struct kvt_session_info *ret_info);
+
+/*
+ * An eventfd that is readable while completions are waiting. It belongs to the session;
+ * poll it, do not read it. -1 in a forked child.
+ */
+KVT_API int kvt_fd(struct kvt_session *session);
+
+/* ---- objects ------------------------------------------------------------------- */
+
+struct kvt_digest {
+        uint8_t bytes[32];
+};
+
+/* A run of an object's bytes in this process's memory. */
+struct kvt_segment {
+        void *address;
+        uint64_t bytes;
+        uint32_t arena_id; /* which shared memory it lies in, and where: for device mappings */
+        uint32_t reserved;
+        uint64_t arena_offset;
+};
+
+/* kvt_object.flags */
+#define KVT_REPLACE        (1u << 0) /* reserve: commit a new generation over an existing one */
+#define KVT_PARENT_UNKNOWN (1u << 1) /* reserve: @parent is not known (a root has zeros) */
+#define KVT_CROPPABLE      (1u << 2) /* reserve: serves every boundary listed in @covers */
+#define KVT_CONTIGUOUS     (1u << 3) /* reserve: one segment, or refused */
+
+/* One object of a call. Inputs are read at submit, outputs written before completion. */
+struct kvt_object {
+        /* inputs */
+        struct kvt_digest digest; /* names the prefix up to the object's boundary */
+        struct kvt_digest parent; /* reserve: digest of the boundary before; zeros: a root */
+        uint16_t group;
+        uint16_t shard;
+        uint32_t flags;
+        uint32_t boundary_tokens; /* reserve: tokens up to the boundary */
+        uint32_t numa_node;       /* reserve: wish, plus 1; 0: none */
+        uint64_t bytes;           /* reserve: length; acquire, adopt: output */
+        const struct kvt_digest *covers; /* reserve with KVT_CROPPABLE: the boundaries served */
+        uint32_t n_covers;
+        uint32_t n_checksums;      /* commit: 0, or the length of @checksums */
+        const uint64_t *checksums; /* commit: XXH3-64 of each piece; see kvtier(3) */
+        /* outputs; @lease is an input of commit, abort and release */
+        uint32_t status; /* enum kvt_status */
+        uint32_t n_segments;
+        const struct kvt_segment *segments;
+        uint64_t lease; /* 0: none */
+        uint64_t generation;
+        uint64_t reserved;
+};
+
+/* kvt_call.flags */
+#define KVT_CALL_WAITED    (1u << 0) /* for kvt_wait_call(): kvt_poll() does not report it */
+#define KVT_CALL_WAIT      (1u << 1) /* acquire: wait for objects that are reserved now */
+#define KVT_CALL_PARTIAL   (1u << 2) /* acquire: grant the leading run that exists */
+#define KVT_CALL_CHECKSUMS (1u << 3) /* acquire: fetch checksums, for kvt_verify() */
+#define KVT_CALL_RESIDENT  (1u << 4) /* acquire: only from host memory, else KVT_BUSY */
+
+/* How a call is to be done. NULL stands for all zeros. */
+struct kvt_call {
+        size_t size;
+        uint32_t flags;
+        uint32_t reserved;
+        uint64_t timeout_ns; /* 0: none */
+        uint64_t set;        /* reserve, commit, abort: 0, or a number of the caller's that ties
+                                the objects of one boundary: all or nothing */
+        void *user;          /* given back in the completion */
+};
+
+/* kvt_completion.flags */
+#define KVT_COMPLETION_MORE (1u << 0) /* acquire, adopt: granted; some objects still PENDING */
+
+struct kvt_completion {
+        uint64_t call;
+        void *user;
+        uint32_t status; /* enum kvt_status of the call as a whole */
+        uint32_t flags;
+        uint32_t n_granted;  /* acquire, adopt: leading objects that are leased */
+        uint32_t n_resident; /* acquire: leading objects in host memory; BUSY names it */
+        uint32_t n_fitting;  /* acquire: TOO_LARGE names how many would fit */
+        uint32_t reserved;
+        uint8_t token[16]; /* acquire: for kvt_adopt() in other sessions of the engine */
+};
+
+/*
+ * Each function below submits one call over @n objects and returns KVT_OK with its id in
+ * @ret_call (may be NULL), or the reason why nothing was submitted: KVT_UNAVAILABLE,
+ * KVT_INVALID, KVT_REFUSED (too many calls in flight), KVT_NO_MEMORY, KVT_FORKED.
+ */
+
+/*
+ * Asks for room. Per object: KVT_OK (write @bytes into the segments, then commit or
+ * abort @lease), KVT_ALREADY_HAVE (inside a set with a lease that the set's end ends),
+ * KVT_BUSY, KVT_TOO_LARGE, KVT_REFUSED, KVT_DRAINING. The call's status is the first
+ * object's status that is neither OK nor ALREADY_HAVE, or OK.
+ */
+KVT_API enum kvt_status kvt_reserve(struct kvt_session *session, const struct kvt_call *call,
+                                    struct kvt_object *objects, size_t n, uint64_t *ret_call);
+
+/*
+ * Publishes what was written; the leases end. Per object: KVT_OK, KVT_ALREADY_HAVE
+ * (another writer was first: its bytes stay), KVT_STALE (set), KVT_GONE. A commit that
+ * timed out is undecided: its segments must not be touched until kvt_session_info() shows
+ * another boot id or the session is closed.
+ */
+KVT_API enum kvt_status kvt_commit(struct kvt_session *session, const struct kvt_call *call,
+                                   struct kvt_object *objects, size_t n, uint64_t *ret_call);
+
+/* Gives reserved room back unwritten. */
+KVT_API enum kvt_status kvt_abort(struct kvt_session *session, const struct kvt_call *call,
+                                  struct kvt_object *objects, size_t n, uint64_t *ret_call);
+
+/*
+ * Leases objects for reading; all or nothing unless KVT_CALL_PARTIAL. First completion:
+ * the decision; with KVT_COMPLETION_MORE some objects are KVT_PENDING and a last
+ * completion follows when each has arrived (KVT_OK, segments set) or failed (KVT_MISS,
+ * KVT_CORRUPT, KVT_IO_ERROR: it holds no lease). Objects whose status is KVT_OK may be
+ * read as soon as kvt_poll() has reported it.
+ */
+KVT_API enum kvt_status kvt_acquire(struct kvt_session *session, const struct kvt_call *call,
+                                    struct kvt_object *objects, size_t n, uint64_t *ret_call);
+
+/*
+ * Leases of its own, for another session of the same engine, on exactly what the acquire
+ * with @token (16 bytes) was granted. KVT_GONE once no lease of that acquire is held.
+ * Completes like kvt_acquire().
+ */
+KVT_API enum kvt_status kvt_adopt(struct kvt_session *session, const struct kvt_call *call,
+                                  const uint8_t token[16], struct kvt_object *objects, size_t n,
+                                  uint64_t *ret_call);
+
+/* Ends read leases. The caller has finished copying. */
+KVT_API enum kvt_status kvt_release(struct kvt_session *session, const struct kvt_call *call,
+                                    struct kvt_object *objects, size_t n, uint64_t *ret_call);
+
+/*
+ * Cancels a call. Its own completion comes after the target's, and means that nothing of
+ * the target can touch the caller's memory any more.
+ */
+KVT_API enum kvt_status kvt_cancel(struct kvt_session *session, const struct kvt_call *call,
+                                   uint64_t target, uint64_t *ret_call);
+
+/* Up to @max completions; returns how many. Never blocks. */
+KVT_API size_t kvt_poll(struct kvt_session *session, struct kvt_completion *ret_completions,
+                        size_t max);
+
+/* As kvt_poll(), waiting up to @timeout_ns for the first one. */
+KVT_API size_t kvt_wait(struct kvt_session *session, struct kvt_completion *ret_completions,
+                        size_t max, uint64_t timeout_ns);
+
+/*
+ * Waits for the last completion of one call that was submitted with KVT_CALL_WAITED.
+ * KVT_OK with @ret_completion, KVT_TIMEOUT (the call goes on), KVT_INVALID (no such call).
+ */
+KVT_API enum kvt_status kvt_wait_call(struct kvt_session *session, uint64_t call,
+                                      struct kvt_completion *ret_completion, uint64_t timeout_ns);
+
+/* Copies between caller memory and an object's segments, from byte @offset of the object. */
+KVT_API enum kvt_status kvt_write(const struct kvt_object *object, uint64_t offset,
+                                  const void *bytes, uint64_t length);
+KVT_API enum kvt_status kvt_read(const struct kvt_object *object, uint64_t offset, void *bytes,
+                                 uint64_t length);
+
+/*
+ * Checks an acquired object's bytes against the checksums that came with it (the acquire
+ * had KVT_CALL_CHECKSUMS). KVT_OK, KVT_CORRUPT, or KVT_MISS when it has none.
+ */
+KVT_API enum kvt_status kvt_verify(struct kvt_session *session, const struct kvt_object *object);
+
+/* ---- match --------------------------------------------------------------------- */
+
+struct kvt_match_query {
+        size_t size;
+        const struct kvt_digest *digests; /* boundary 1, 2, ...: chunk_tokens apart */
+        uint32_t n_digests;
+        uint32_t prompt_tokens; /* 0: not told. Layouts with state never match above it - 1 */
+        uint32_t max_tokens;    /* 0: no limit */
+        uint32_t reserved;
+};
+
+struct kvt_match {
+        size_t size;
+        uint32_t boundaries; /* of the longest usable prefix, 0: none */
+        uint32_t tokens;
+        uint32_t resident_boundaries; /* of the longest usable prefix in host memory */
+        uint32_t kv_boundaries; /* of the longest prefix whose paged groups are there, whether
+                                   or not a state makes it usable */
+};
+
+/*
+ * The longest prefix that the presence table shows as usable: every paged group's chunk
+ * at each boundary and, for layouts with state groups, a state at exactly that boundary.
+ * A hint, confirmed by kvt_acquire(). No system call, no lock, no allocation. All zeros
+ * while the daemon is away.
+ */
+KVT_API enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_query *query,
+                                  struct kvt_match *ret_match);
+
+/*
+ * The raw table: for each digest one word of presence bits and one of residence bits, bit
+ * = cell of (group, shard) in layout order. Either array may be NULL. Layouts of at most
+ * 64 cells. Same cost and rules as kvt_match().
+ */
+KVT_API enum kvt_status kvt_probe(struct kvt_session *session, const struct kvt_digest *digests,
+                                  size_t n, uint64_t *ret_present, uint64_t *ret_resident);
+
+/* ---- blobs: for engines without block hashes ------------------------------------- */
+
+/*
+ * Identity of a token sequence beyond its ids. Different salt, LoRA or images: different
+ * digests. NULL strings are empty.
+ */
+struct kvt_identity {
+        size_t size;
+        const void *salt;
+        const void *lora;
+        uint32_t salt_bytes;
+        uint32_t lora_bytes;
+        const char *const *images; /* ids in order of appearance */
+        uint32_t n_images;
+        uint32_t reserved;
+};
+
+/*
+ * The digest chain of @tokens in steps of @chunk_tokens: one digest per whole chunk into
+ * @ret_boundaries (room for n_tokens / chunk_tokens; may be NULL) and the digest of the
+ * very end into @ret_end (may be NULL). Byte layout and test vectors: kvtier(3). Any
+ * thread, no session.
+ */
+KVT_API enum kvt_status kvt_digest_chain(const struct kvt_identity *identity,
+                                         const uint32_t *tokens, size_t n_tokens,
+                                         uint32_t chunk_tokens, struct kvt_digest *ret_boundaries,
+                                         struct kvt_digest *ret_end);
+
+/* What names a blob, and how a blob call is to be done. */
+struct kvt_blob {
+        size_t size;
+        const struct kvt_identity *identity; /* NULL: none */
+        const uint32_t *tokens;
+        size_t n_tokens;
+        uint16_t group; /* of the layout; usually 0 */
+        uint16_t shard;
+        uint32_t flags;      /* KVT_CROPPABLE: pure attention, serves any prefix; KVT_REPLACE */
+        uint64_t timeout_ns; /* of each step; 0: 30 s */
+};
+
+/*
+ * Blob calls block up to their deadline; they are for engines that save and restore whole
+ * sequences between requests, not for a scheduler's loop.
+ */
+
+/*
+ * Room for a blob of @bytes that ends after the last token. KVT_OK: write into
+ * @ret_object's segments (one whenever there is room for one), then kvt_blob_commit() or
+ * kvt_blob_abort(). KVT_ALREADY_HAVE: nothing to do. Others as kvt_reserve().
+ */
+KVT_API enum kvt_status kvt_blob_reserve(struct kvt_session *session, const struct kvt_blob *blob,
+                                         uint64_t bytes, struct kvt_object *ret_object);
+KVT_API enum kvt_status kvt_blob_commit(struct kvt_session *session, struct kvt_object *object,
+                                        uint64_t timeout_ns);
+KVT_API enum kvt_status kvt_blob_abort(struct kvt_session *session, struct kvt_object *object,
+                                       uint64_t timeout_ns);
+
+/* reserve + copy + commit. */
+KVT_API enum kvt_status kvt_blob_put(struct kvt_session *session, const struct kvt_blob *blob,
+                                     const void *bytes, uint64_t length);
+
+/*
+ * The longest prefix of the tokens that a stored blob serves: @ret_tokens of them. A
+ * croppable blob serves every boundary of its own tokens and its end; any other only its
+ * end. KVT_OK, or KVT_MISS with 0. A hint, like kvt_match().
+ */
+KVT_API enum kvt_status kvt_blob_find(struct kvt_session *session, const struct kvt_blob *blob,
+                                      size_t *ret_tokens);
+
+/*
+ * Leases the blob that serves exactly the first blob->n_tokens tokens (as kvt_blob_find()
+ * gave them) for reading; the object's bytes field gives its length; a croppable blob may
+ * hold more tokens than asked for. End it with kvt_blob_release(). KVT_OK, KVT_MISS, ...
+ */
+KVT_API enum kvt_status kvt_blob_acquire(struct kvt_session *session, const struct kvt_blob *blob,
+                                         struct kvt_object *ret_object);
+KVT_API enum kvt_status kvt_blob_release(struct kvt_session *session, struct kvt_object *object);
+
+/*
+ * find + acquire + copy + release: the longest usable blob into @buffer of @capacity
+ * bytes. @ret_length gets the blob's length, also with KVT_TOO_LARGE (nothing copied).
+ */
+KVT_API enum kvt_status kvt_blob_get(struct kvt_session *session, const struct kvt_blob *blob,
+                                     void *buffer, uint64_t capacity, uint64_t *ret_length,
+                                     size_t *ret_tokens);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

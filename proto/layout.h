@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A layout: everything that decides what an engine's bytes mean. Two engines share
+ * objects if and only if their layouts encode to the same bytes; the layout id is the
+ * SHA-256 of that encoding.
+ *
+ * Canonical encoding, version 1, little-endian, no padding:
+ *   "KVTL" | u16 version | u16 flags (0)
+ *   | string model, revision, model_dtype, kv_dtype, engine, engine_build, kernel_layout,
+ *     replay_mode            (a string: u16 length, bytes, no NUL)
+ *   | u32 draft_tokens | u32 chunk_tokens | u16 tp | u16 pp | u16 cp | u16 n_groups
+ *   | n_groups x ( string name | u8 kind | u8 codec | u16 n_shards | u32 page_tokens
+ *     | u32 window_tokens | u64 page_bytes | u64 padded_bytes | u16 n_tensors
+ *     | n_tensors x ( string name | string dtype | u64 bytes ) )
+ * The encoding carries the chunk_tokens that holds: when an engine asks for 0, the daemon
+ * chooses, and both sides encode the choice before they take the id.
+ *
+ * Pure functions, no allocation, any thread. Strings in a decoded layout point into the
+ * encoding and are not NUL-terminated.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "proto/key.h"
+
+#define LAYOUT_VERSION      1u
+#define LAYOUT_BYTES_MAX    32768u
+#define LAYOUT_STRING_MAX   1024u
+#define LAYOUT_GROUPS_MAX   32u
+#define LAYOUT_TENSORS_MAX  512u /* of one group */
+#define LAYOUT_SHARDS_MAX   1024u
+#define LAYOUT_CELLS_MAX    1024u /* sum of shards over the groups that are stored */
+#define LAYOUT_OBJECT_MAX   (UINT64_C(1) << 30)
+
+enum layout_kind {
+        LAYOUT_ATTENTION = 1,  /* paged, every chunk needed */
+        LAYOUT_WINDOW = 2,     /* paged, only the trailing window needed */
+        LAYOUT_INDEX = 3,      /* paged, every chunk needed */
+        LAYOUT_COMPRESSED = 4, /* paged, every chunk needed */
+        LAYOUT_STATE = 5,      /* one opaque blob at a boundary */
+        LAYOUT_SCRATCH = 6,    /* never stored: no cells */
+};
+
+enum layout_codec {
+        LAYOUT_CODEC_NONE = 0,
+};
+
+struct layout_string {
+        const char *bytes;
+        uint16_t length;
+};
+
+struct layout_group {
+        struct layout_string name;
+        uint8_t kind;           /* enum layout_kind */
+        uint8_t codec;          /* enum layout_codec */
+        uint16_t n_shards;      /* 1: replicated, however many ranks there are */
+        uint32_t page_tokens;   /* N; 0 for state groups */
+        uint32_t window_tokens; /* window groups only */
+        uint64_t page_bytes;    /* un-padded, all layers, one shard; state: the blob, 0 when
+                                   its length varies */
+        uint64_t padded_bytes;  /* with the engine's padding; >= page_bytes */
+        uint16_t n_tensors;
+        const uint8_t *tensors; /* their encodings, one after another */
+        uint32_t tensors_bytes;
+};
+
+struct layout {
+        struct layout_string model, revision, model_dtype, kv_dtype;
+        struct layout_string engine, engine_build, kernel_layout, replay_mode;
+        uint32_t draft_tokens;
+        uint32_t chunk_tokens; /* 0 in a request: the daemon chooses */
+        uint16_t tp, pp, cp;
+        uint16_t n_groups;
+        struct layout_group groups[LAYOUT_GROUPS_MAX];
+};
+
+/*
+ * Encodes one tensor record (for layout_group.tensors). Returns its length, or -ENOSPC
+ * when it does not fit @capacity.
+ */
+int layout_tensor_encode(uint8_t *buffer, size_t capacity, struct layout_string name,
+                         struct layout_string dtype, uint64_t bytes);
+
+/* Returns the length written, or -ENOSPC. The layout must be valid (layout_validate). */
+int layout_encode(const struct layout *layout, uint8_t *buffer, size_t capacity);
+
+/*
+ * Decodes and validates what somebody else encoded. 0, or -EINVAL with the reason in
+ * @why; never reads outside @buffer.
+ */
+int layout_decode(struct layout *ret_layout, const uint8_t *buffer, size_t length,
+                  struct why *why);
+
+/*
+ * The rules that hold for every layout: known kinds, positive sizes, chunk_tokens a
+ * multiple of every paged group's page_tokens, limits. The text in @why names the group
+ * and what would be right. 0 or -EINVAL.
+ */
+int layout_validate(const struct layout *layout, struct why *why);
+
+/* Least common multiple of page_tokens over the paged groups; 1 when there is none. */
+uint32_t layout_page_lcm(const struct layout *layout);
+
+/* Bytes of one chunk of @group, one shard. State: page_bytes. */
+uint64_t layout_object_bytes(const struct layout *layout, uint16_t group);
+
+/* The largest of layout_object_bytes() over the groups that are stored. */
+uint64_t layout_largest_object(const struct layout *layout);
+
+/* (group, shard) cells, in order of groups then shards; scratch groups have none. */
+uint32_t layout_n_cells(const struct layout *layout);
+
+/* Cell number of (group, shard), or -1 when there is none. */
+int layout_cell(const struct layout *layout, uint16_t group, uint16_t shard);
+
+/* SHA-256 of the encoding. 0 or -ENOMEM. */
+int layout_id(struct digest *ret_id, const uint8_t *encoding, size_t length);

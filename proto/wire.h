@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Control messages between libkvtier and kvtierd: every struct that crosses the socket.
+ *
+ * SOCK_SEQPACKET, one message a packet, at most WIRE_MESSAGE_MAX bytes. Little-endian,
+ * fixed width, no padding, `reserved` is zero and checked. Kinds and flags are append
+ * only; an unknown kind or flag is answered with UNSUPPORTED. A batch that does not fit
+ * one message is split into parts with one request id, all but the last with WIRE_MORE.
+ *
+ * Every message after the handshake carries boot id and session id; the daemon answers
+ * GONE unless both are current. File descriptors travel with WELCOME (the presence table)
+ * and ARENA (its memfd) only. proto/README.md draws the bytes and the order of messages.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/key.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "wire, shared memory and disk are little-endian");
+
+#define WIRE_MAGIC       0x3154564bu /* "KVT1" */
+#define WIRE_MAJOR       1u
+#define WIRE_MINOR       0u
+#define WIRE_MESSAGE_MAX 65536u
+#define WIRE_ITEMS_MAX   65536u /* objects of one request, all parts together */
+#define WIRE_EXTENTS_MAX 64u    /* of one object */
+#define WIRE_WHY_MAX     512u
+#define WIRE_COVERS_MAX  1900u  /* boundaries of one croppable blob: one message holds them */
+
+/* number, NAME, who sends it */
+#define WIRE_KIND_LIST(X)                                                                          \
+        X(1, HELLO)         /* client: first message */                                            \
+        X(2, WELCOME)       /* daemon: with the table's fd */                                      \
+        X(3, ARENA)         /* daemon: with the memfd; at any time after WELCOME */                \
+        X(4, ATTACH)        /* client */                                                           \
+        X(5, ATTACHED)      /* daemon */                                                           \
+        X(6, RESERVE)       /* client */                                                           \
+        X(7, COMMIT)        /* client */                                                           \
+        X(8, ABORT)         /* client */                                                           \
+        X(9, ACQUIRE)       /* client */                                                           \
+        X(10, ADOPT)        /* client */                                                           \
+        X(11, RELEASE)      /* client */                                                           \
+        X(12, CANCEL)       /* client */                                                           \
+        X(13, COPIES_ENDED) /* client: ends the quarantine of one earlier session */               \
+        X(14, GRANTED)      /* daemon: the decision on an acquire or adopt */                      \
+        X(15, RESULT)       /* daemon: outcomes per object */                                      \
+        X(16, ADMIN)        /* client: JSON text, for kvtierctl */                                 \
+        X(17, ADMIN_REPLY)  /* daemon: JSON text */                                                \
+        X(18, BYE)          /* daemon: why it disconnects */
+
+enum wire_kind {
+#define WIRE_KIND_ENUM(number, name) WIRE_##name = number,
+        WIRE_KIND_LIST(WIRE_KIND_ENUM)
+#undef WIRE_KIND_ENUM
+};
+
+/* wire_header.flags */
+#define WIRE_MORE (1u << 0) /* another part of the same request or answer follows */
+
+struct wire_header {
+        uint32_t magic;
+        uint16_t kind;
+        uint16_t flags;
+        uint32_t length;  /* of the whole message */
+        uint32_t n_items; /* records behind the fixed part, as each kind says */
+        uint64_t request; /* chosen by the client, never 0; echoed; 0 in unasked messages */
+        uint64_t session; /* 0 in HELLO */
+        uint8_t boot_id[16]; /* zero in HELLO */
+};
+_Static_assert(sizeof(struct wire_header) == 48, "wire_header");
+_Static_assert(offsetof(struct wire_header, request) == 16, "wire_header");
+_Static_assert(offsetof(struct wire_header, boot_id) == 32, "wire_header");
+
+/* wire_hello.flags */
+#define WIRE_HELLO_ADMIN (1u << 0) /* wants no table and no arenas: kvtierctl */
+
+struct wire_hello {
+        struct wire_header header;
+        uint16_t major;
+        uint16_t minor;
+        uint32_t flags;
+        uint64_t features; /* bits the client knows; none defined yet */
+        char program[64];  /* for messages and `kvtierctl sessions`; zero-padded */
+};
+_Static_assert(sizeof(struct wire_hello) == 128, "wire_hello");
+
+struct wire_welcome {
+        struct wire_header header;
+        uint16_t major; /* as spoken from now on: the lower of both minors */
+        uint16_t minor;
+        uint32_t status; /* OK, UNSUPPORTED (version), DENIED, REFUSED (too many sessions) */
+        uint64_t features;
+        uint64_t session;
+        uint8_t boot_id[16];
+        uint8_t secret[16];     /* names this session in a later COPIES_ENDED */
+        uint64_t table_bytes;   /* of the presence table's memfd */
+        uint64_t host_bytes;    /* configured size of the host tier */
+        uint64_t leases_max;    /* of this session */
+        uint32_t domain;
+        uint32_t n_arenas;      /* ARENA messages that follow at once */
+        char why[128];          /* for a status other than OK; zero-padded */
+};
+_Static_assert(sizeof(struct wire_welcome) == 48 + 88 + 128, "wire_welcome");
+_Static_assert(offsetof(struct wire_welcome, secret) == 88, "wire_welcome");
+_Static_assert(offsetof(struct wire_welcome, table_bytes) == 104, "wire_welcome");
+_Static_assert(offsetof(struct wire_welcome, why) == 136, "wire_welcome");
+
+struct wire_arena {
+        struct wire_header header;
+        uint32_t arena_id;
+        uint32_t numa_node; /* UINT32_MAX: not bound */
+        uint64_t bytes;
+        uint64_t page_bytes;
+};
+_Static_assert(sizeof(struct wire_arena) == 72, "wire_arena");
+
+/* Followed by n_items x u16 shard (those on this node), then layout_bytes of encoding. */
+struct wire_attach {
+        struct wire_header header;
+        uint8_t engine_id[16];
+        uint32_t layout_bytes;
+        uint32_t flags; /* none defined */
+};
+_Static_assert(sizeof(struct wire_attach) == 72, "wire_attach");
+
+struct wire_attached {
+        struct wire_header header;
+        uint32_t status; /* OK, INVALID, REFUSED */
+        uint32_t layout; /* handle for the batches of this session */
+        uint32_t chunk_tokens; /* as asked for, or the daemon's choice; 0 without paged groups */
+        uint32_t n_cells;
+        struct digest layout_id;
+        char why[WIRE_WHY_MAX]; /* for a status other than OK; zero-padded */
+};
+_Static_assert(sizeof(struct wire_attached) == 48 + 48 + 512, "wire_attached");
+
+/* The fixed part of RESERVE, COMMIT, ABORT, ACQUIRE and RELEASE. */
+struct wire_batch {
+        struct wire_header header;
+        uint64_t set;         /* RESERVE, COMMIT, ABORT: 0, or the set they belong to */
+        uint64_t timeout_ns;  /* ACQUIRE with WAIT: how long to wait for objects; else 0 */
+        uint32_t layout;      /* RESERVE, ACQUIRE, ADOPT: handle; else 0 */
+        uint32_t flags;       /* WIRE_ACQUIRE_*; else 0 */
+        uint32_t first;       /* index of the first item within the request */
+        uint32_t total;       /* items of the whole request */
+};
+_Static_assert(sizeof(struct wire_batch) == 80, "wire_batch");
+
+/* wire_batch.flags of ACQUIRE and ADOPT */
+#define WIRE_ACQUIRE_WAIT      (1u << 0) /* for objects that are reserved or expected */
+#define WIRE_ACQUIRE_PARTIAL   (1u << 1) /* grant the leading run that exists */
+#define WIRE_ACQUIRE_CHECKSUMS (1u << 2) /* results carry piece checksums */
+#define WIRE_ACQUIRE_RESIDENT  (1u << 3) /* only what is in the host tier; else BUSY */
+
+/* wire_reserve_item.flags */
+#define WIRE_RESERVE_REPLACE        (1u << 0)
+#define WIRE_RESERVE_PARENT_UNKNOWN (1u << 1)
+#define WIRE_RESERVE_CROPPABLE      (1u << 2)
+#define WIRE_RESERVE_CONTIGUOUS     (1u << 3) /* in one extent, or REFUSED */
+
+/* RESERVE: items, then for each croppable one its n_covers digests, in order of items. */
+struct wire_reserve_item {
+        struct digest boundary;
+        struct digest parent; /* zeros: a root, or unknown with the flag */
+        uint16_t group;
+        uint16_t shard;
+        uint32_t flags;
+        uint32_t boundary_tokens;
+        uint32_t numa_node; /* UINT32_MAX: no preference */
+        uint64_t bytes;
+        uint32_t n_covers;
+        uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_reserve_item) == 96, "wire_reserve_item");
+_Static_assert(offsetof(struct wire_reserve_item, bytes) == 80, "wire_reserve_item");
+
+/* COMMIT: each item is followed at once by its n_pieces x u64 piece checksums. */
+struct wire_commit_item {
+        uint64_t lease;
+        uint32_t n_pieces; /* 0, or the writer's list: the daemon verifies it */
+        uint32_t flags;    /* none defined */
+};
+_Static_assert(sizeof(struct wire_commit_item) == 16, "wire_commit_item");
+
+/* ABORT and RELEASE: items are u64 leases. */
+
+/* ACQUIRE and ADOPT. */
+struct wire_key_item {
+        struct digest boundary;
+        uint16_t group;
+        uint16_t shard;
+        uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_key_item) == 40, "wire_key_item");
+
+/* ADOPT: like ACQUIRE with the token of the acquire; no items: everything it holds. */
+struct wire_adopt {
+        struct wire_batch batch;
+        uint8_t token[16];
+};
+_Static_assert(sizeof(struct wire_adopt) == 96, "wire_adopt");
+
+struct wire_cancel {
+        struct wire_header header;
+        uint64_t target; /* request id */
+};
+_Static_assert(sizeof(struct wire_cancel) == 56, "wire_cancel");
+
+struct wire_copies_ended {
+        struct wire_header header;
+        uint8_t secret[16];
+};
+_Static_assert(sizeof(struct wire_copies_ended) == 64, "wire_copies_ended");
+
+/*
+ * GRANTED: the decision on an ACQUIRE or ADOPT, before its first RESULT. With a status
+ * other than OK nothing is held and no lease exists; RESULT items still say what each
+ * object's state is. n_granted: items that were granted (PARTIAL), else all.
+ */
+struct wire_granted {
+        struct wire_header header;
+        uint32_t status;    /* OK, MISS, BUSY, TOO_LARGE, GONE, REFUSED, TIMEOUT ... */
+        uint32_t n_granted; /* leading items that are leased */
+        uint32_t n_resident; /* leading items that are in the host tier (BUSY names it) */
+        uint32_t n_fitting; /* leading items that would fit (TOO_LARGE names it) */
+        uint8_t token[16];  /* for ADOPT */
+};
+_Static_assert(sizeof(struct wire_granted) == 80, "wire_granted");
+
+/*
+ * RESULT: n_items records of this struct, each followed at once by its extents, then its
+ * piece checksums. Items come in any order and each index exactly once in a final state;
+ * PENDING (an object on its way: lease known, bytes not there yet) may come before it.
+ * The last RESULT of a request has no WIRE_MORE.
+ */
+struct wire_result_item {
+        uint32_t index;
+        uint32_t status;
+        uint64_t lease; /* 0: none */
+        uint64_t generation;
+        uint64_t bytes; /* length of the object */
+        uint32_t n_extents;
+        uint32_t n_pieces;
+};
+_Static_assert(sizeof(struct wire_result_item) == 40, "wire_result_item");
+
+struct wire_extent {
+        uint32_t arena_id;
+        uint32_t reserved;
+        uint64_t offset;
+        uint64_t length;
+};
+_Static_assert(sizeof(struct wire_extent) == 24, "wire_extent");
+
+/* ADMIN, ADMIN_REPLY: header, then n_items bytes of JSON text (a part of it with MORE). */
+
+struct wire_bye {
+        struct wire_header header;
+        uint32_t status;
+        uint32_t reserved;
+        char why[WIRE_WHY_MAX]; /* zero-padded */
+};
+_Static_assert(sizeof(struct wire_bye) == 568, "wire_bye");
