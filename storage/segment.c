@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+#include <xxhash.h>
+
+#include "storage/segment.h"
+
+/* Over a copy, since the header may lie in memory that is still to be written. */
+static uint64_t header_checksum(const struct segment_header *header)
+{
+        const size_t at = offsetof(struct segment_header, checksum);
+        const uint8_t *bytes = (const uint8_t *)header;
+        uint8_t block[SEGMENT_HEADER_BYTES];
+
+        memcpy(block, bytes, sizeof(block));
+        memset(block + at, 0, sizeof(header->checksum));
+        return XXH3_64bits(block, sizeof(block));
+}
+
+void segment_seal(struct segment_header *header)
+{
+        memcpy(header->magic, SEGMENT_MAGIC, sizeof(header->magic));
+        header->version = SEGMENT_VERSION;
+        header->header_bytes = SEGMENT_HEADER_BYTES;
+        header->own_offset = header->extents[0].first * SEGMENT_UNIT_BYTES;
+        header->own_member = header->extents[0].member;
+        header->checksum = header_checksum(header);
+}
+
+void segment_set_checksums(struct segment_header *header, const struct checksum_list *checksums)
+{
+        header->piece_bytes = checksums->piece_bytes;
+        header->n_pieces = checksums->n_pieces;
+        header->checksum_total = checksums->total;
+        memset(header->pieces, 0, sizeof(header->pieces));
+        memcpy(header->pieces, checksums->pieces,
+               checksums->n_pieces * sizeof(checksums->pieces[0]));
+}
+
+void segment_get_checksums(const struct segment_header *header, struct checksum_list *ret_checksums)
+{
+        ret_checksums->total = header->checksum_total;
+        ret_checksums->raw_bytes = header->raw_bytes;
+        ret_checksums->piece_bytes = header->piece_bytes;
+        ret_checksums->n_pieces = header->n_pieces;
+        memcpy(ret_checksums->pieces, header->pieces, sizeof(ret_checksums->pieces));
+}
+
+bool segment_is_zero(const void *bytes, size_t length)
+{
+        const uint8_t *first = bytes;
+
+        return !length || (!first[0] && !memcmp(first, first + 1, length - 1));
+}
+
+bool segment_extents_are_sane(const struct segment_extent *extents, uint32_t n_extents,
+                              uint64_t stored_bytes)
+{
+        uint64_t units = 0;
+
+        if (!n_extents || n_extents > SEGMENT_EXTENTS_MAX)
+                return false;
+        for (uint32_t i = 0; i < n_extents; i++) {
+                if (!extents[i].count || extents[i].member >= SEGMENT_MEMBERS_MAX ||
+                    extents[i].first > UINT64_MAX / SEGMENT_UNIT_BYTES - extents[i].count)
+                        return false;
+                units += extents[i].count;
+        }
+        return units == segment_units(stored_bytes);
+}
+
+static bool place_is_sane(const struct segment_header *header)
+{
+        uint32_t n = header->n_extents;
+
+        return segment_extents_are_sane(header->extents, n, header->stored_bytes) &&
+               header->own_offset == header->extents[0].first * SEGMENT_UNIT_BYTES &&
+               header->own_member == header->extents[0].member &&
+               segment_is_zero(&header->extents[n],
+                               (SEGMENT_EXTENTS_MAX - n) * sizeof(header->extents[0]));
+}
+
+static bool checksums_are_sane(const struct segment_header *header)
+{
+        struct checksum_list list;
+
+        if (!header->n_pieces || header->n_pieces > CHECKSUM_PIECES_MAX)
+                return false;
+        segment_get_checksums(header, &list);
+        return checksum_list_is_sane(&list) &&
+               segment_is_zero(&header->pieces[header->n_pieces],
+                               (CHECKSUM_PIECES_MAX - header->n_pieces) *
+                                       sizeof(header->pieces[0]));
+}
+
+static const char *wrong_field(const struct segment_header *header)
+{
+        if (header->header_bytes != SEGMENT_HEADER_BYTES)
+                return "header length";
+        if (!header->epoch || !header->claim)
+                return "epoch or claim";
+        if (!header->raw_bytes || !header->stored_bytes || header->stored_bytes > UINT64_MAX / 2 ||
+            (!header->codec && header->raw_bytes != header->stored_bytes))
+                return "length";
+        if (header->flags & ~(uint32_t)SEGMENT_FLAGS_ALL)
+                return "flag";
+        if (!place_is_sane(header))
+                return "extent";
+        if (!checksums_are_sane(header))
+                return "piece list";
+        if (!segment_is_zero(header->reserved, sizeof(header->reserved)))
+                return "reserved byte";
+        return NULL;
+}
+
+int segment_check(const struct segment_header *header, struct why *why)
+{
+        const char *wrong;
+
+        if (memcmp(header->magic, SEGMENT_MAGIC, sizeof(header->magic))) {
+                why_set(why, "not an object header");
+                return SEGMENT_E_DAMAGED;
+        }
+        if (header->version > SEGMENT_VERSION) {
+                why_set(why, "object format %u; this program knows up to %u", header->version,
+                        SEGMENT_VERSION);
+                return SEGMENT_E_NEWER;
+        }
+        if (!header->version || header->checksum != header_checksum(header)) {
+                why_set(why, "header checksum does not match");
+                return SEGMENT_E_DAMAGED;
+        }
+        if (header->refuse_flags || header->codec) {
+                why_set(why, "the object uses features that this program does not know");
+                return SEGMENT_E_NEWER;
+        }
+        wrong = wrong_field(header);
+        if (wrong) {
+                why_set(why, "header has an impossible %s", wrong);
+                return SEGMENT_E_DAMAGED;
+        }
+        return 0;
+}
