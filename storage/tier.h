@@ -28,7 +28,7 @@
 #include "proto/key.h"
 
 #define TIER_SEGMENTS_MAX 64u     /* extents of one object in host memory */
-#define TIER_COVERS_MAX   65536u  /* boundaries that one croppable blob lists */
+#define TIER_COVERS_MAX   1900u   /* boundaries that one croppable blob lists */
 
 /* arena_id of memory that was never given to add_memory(), such as a scratch buffer. */
 #define TIER_MEMORY_UNREGISTERED UINT32_MAX
@@ -58,6 +58,8 @@ struct tier_object {
         bool parent_unknown;
         bool croppable;
         uint32_t boundary_tokens;
+        uint16_t cell;             /* number of (group, shard) in the layout: kept, so that
+                                      presence can be published before the layout attaches */
         uint64_t generation;       /* of this key on this node, rising */
         uint64_t raw_bytes;
         uint64_t committed_ns;     /* wall clock, ns since 1970 */

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The index: which objects exist, in which tiers, and the tree of boundaries they hang on.
+ *
+ * A boundary is a node of the prefix tree: one layout, one digest, a parent. Its objects
+ * are one per (group, shard). A boundary exists while it has an object, a cover (a
+ * croppable blob that serves it) or a child; one that exists for its children alone is a
+ * placeholder, so that the tree keeps its edges whatever order things come in.
+ *
+ * Memory is the point: a million objects must cost at most 200 bytes each with their
+ * presence entries, so records refer to each other by 32-bit ids into arrays that are
+ * reserved once for index.objects_max and touched as they fill. Records never move:
+ * pointers stay valid until the record is removed.
+ *
+ * Presence: index_publish() writes a boundary's bits to the presence table after every
+ * change of what is present or resident; the functions here that change either call it.
+ *
+ * Equality is always by the full key. Loop thread only.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "daemon/presence_table.h"
+#include "proto/key.h"
+#include "storage/tier.h"
+
+#define INDEX_NONE 0u /* id 0 is never a record */
+
+enum {
+        INDEX_E_FULL = 1, /* index.objects_max is reached: evict, then try again */
+};
+
+/* Tiers that have an eviction order over boundaries. */
+enum index_tier {
+        INDEX_HOST,
+        INDEX_NVME,
+        INDEX_N_TIERS,
+};
+
+/* index_boundary.flags */
+#define INDEX_PARENT_UNKNOWN (1u << 0)
+#define INDEX_IN_HOST        (1u << 1) /* on the host order (placement.c) */
+#define INDEX_IN_NVME        (1u << 2)
+
+struct index_boundary {
+        struct digest digest;
+        uint32_t parent; /* boundary, or INDEX_NONE: a root or unknown */
+        uint32_t hash_next;
+        uint16_t layout; /* index_layout_key() */
+        uint16_t flags;
+        uint32_t boundary_tokens;
+        uint32_t first_object;
+        uint32_t first_cover;
+        uint32_t n_children;               /* in the tree */
+        uint32_t children_in[INDEX_N_TIERS]; /* children with bytes in that tier */
+        uint32_t newer[INDEX_N_TIERS];     /* eviction order: neighbours, placement.c's */
+        uint32_t older[INDEX_N_TIERS];
+        uint32_t touched_s; /* monotonic seconds of the last touch of the whole chain */
+};
+
+/* index_object.flags */
+#define INDEX_CROPPABLE (1u << 0)
+#define INDEX_WRITING   (1u << 1) /* a write-down of this generation is under way */
+#define INDEX_READING   (1u << 2) /* a promotion is under way */
+
+struct index_object {
+        uint32_t boundary;
+        uint32_t next; /* object of the same boundary */
+        uint16_t group;
+        uint16_t shard;
+        uint16_t cell;
+        uint16_t flags;
+        uint32_t raw_bytes;
+        uint32_t host; /* host copy's id (daemon/host_copy.h), or INDEX_NONE */
+        uint64_t generation;
+        struct tier_place place; /* NVMe; claim 0: not there */
+};
+
+struct index;
+
+/*
+ * An empty index for at most @objects_max objects (and as many boundaries), publishing to
+ * @table (borrowed). 0 or -ENOMEM.
+ */
+int index_new(struct index **ret_index, uint64_t objects_max, struct presence_table *table);
+/* Frees the records. What they refer to (host copies, places) is the owner's business. */
+struct index *index_free(struct index *index);
+
+/*
+ * The number of a (domain, layout id), entered when it is new; numbers stay for the life
+ * of the index. 0 or INDEX_E_FULL (65,535 layouts) or -ENOMEM.
+ */
+int index_layout(struct index *index, uint32_t domain, const struct digest *layout_id,
+                 uint16_t *ret_layout);
+const struct digest *index_layout_id(const struct index *index, uint16_t layout);
+uint32_t index_layout_domain(const struct index *index, uint16_t layout);
+uint32_t index_n_layouts(const struct index *index); /* numbers are 1 .. n */
+
+/* Ids and records. at() asserts that the id is in use. */
+struct index_boundary *index_boundary_at(struct index *index, uint32_t id);
+struct index_object *index_object_at(struct index *index, uint32_t id);
+uint32_t index_boundary_id(const struct index *index, const struct index_boundary *boundary);
+uint32_t index_object_id(const struct index *index, const struct index_object *object);
+
+/* NULL when there is none. */
+struct index_boundary *index_find_boundary(struct index *index, uint16_t layout,
+                                           const struct digest *digest);
+struct index_object *index_find_object(struct index *index, struct index_boundary *boundary,
+                                       uint16_t group, uint16_t shard);
+/* The object of exactly this key, or a croppable one of (group, shard) that covers it. */
+struct index_object *index_find_serving(struct index *index, struct index_boundary *boundary,
+                                        uint16_t group, uint16_t shard);
+
+struct index_new_object {
+        uint16_t layout;
+        uint16_t group;
+        uint16_t shard;
+        uint16_t cell;
+        struct digest digest;
+        struct digest parent; /* zeros: root */
+        bool parent_unknown;
+        bool croppable;
+        uint32_t boundary_tokens;
+        uint32_t raw_bytes;
+        uint64_t generation;
+        const struct digest *covers; /* croppable; copied */
+        uint32_t n_covers;
+};
+
+/*
+ * Enters an object, which must not exist yet, with its boundary, placeholder parent and
+ * covers as needed; in no tier yet, so nothing is published. 0, INDEX_E_FULL, -ENOMEM.
+ */
+int index_add(struct index *index, const struct index_new_object *object,
+              struct index_object **ret_object);
+
+/*
+ * Removes an object that is in no tier any more (asserted) and every boundary that
+ * nothing holds after that.
+ */
+void index_remove(struct index *index, struct index_object *object);
+
+/*
+ * Sets where an object is. They keep the boundary's place in each tier's order
+ * (placement_enter/leave), the parents' children_in counts and the presence bits.
+ * host: INDEX_NONE for not there. resident: whether the copy's bytes are complete.
+ */
+void index_set_host(struct index *index, struct index_object *object, uint32_t host);
+void index_set_place(struct index *index, struct index_object *object, struct tier_place place);
+
+/* Full key of an object. */
+void index_key(const struct index *index, const struct index_object *object,
+               struct object_key *ret_key);
+
+/* The covers of a croppable object: digests, valid until it is removed. */
+const struct digest *index_covers(const struct index *index, const struct index_object *object,
+                                  uint32_t *ret_n);
+
+/*
+ * Walks all objects in id order: returns the first object with an id above @after
+ * (INDEX_NONE to begin), NULL at the end. Objects may be added and removed between calls.
+ */
+struct index_object *index_next_object(struct index *index, uint32_t after);
+
+struct index_usage {
+        uint64_t objects;
+        uint64_t boundaries;
+        uint64_t objects_max;
+        uint64_t bytes_in[INDEX_N_TIERS];   /* raw bytes of objects there */
+        uint64_t objects_in[INDEX_N_TIERS];
+};
+void index_usage(const struct index *index, struct index_usage *ret_usage);
