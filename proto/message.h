@@ -24,17 +24,21 @@ enum {
 };
 
 /*
- * Checks a received packet of @length bytes: header, kind, fixed part and every record
- * in it. 0, MESSAGE_E_INVALID or MESSAGE_E_UNSUPPORTED (then the header itself is sane).
- * After 0 the fixed part may be read through the struct of its kind and the records
- * through a cursor, without further checks of shape.
+ * Checks a received packet of @length bytes (8-byte aligned): header, kind, fixed part
+ * and every record in it. 0, MESSAGE_E_INVALID or MESSAGE_E_UNSUPPORTED (then the header
+ * itself is sane). After 0 the fixed part may be read through the struct of its kind and
+ * the records through a cursor, without further checks of shape; so they may after
+ * MESSAGE_E_UNSUPPORTED when the kind itself is known: only a flag in it is not.
+ *
+ * Both sides use it: it knows every kind, and whether a kind may come from this peer at
+ * this moment is the caller's question.
  */
 int message_check(const void *packet, size_t length, struct why *why);
 
 /* Name of a kind for messages, "unknown". */
 const char *message_kind_name(uint16_t kind);
 
-/* Fills a header; length and n_items are set by the builder or the caller. */
+/* Fills a header; length and n_items are set by the builder or the caller. NULL: zeros. */
 void message_header_init(struct wire_header *header, uint16_t kind, uint64_t request,
                          uint64_t session, const uint8_t boot_id[16]);
 
