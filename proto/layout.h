@@ -103,10 +103,10 @@ int layout_decode(struct layout *ret_layout, const uint8_t *buffer, size_t lengt
  */
 int layout_validate(const struct layout *layout, struct why *why);
 
-/* Least common multiple of page_tokens over the paged groups; 1 when there is none. */
+/* Least common multiple of a valid layout's page_tokens over the paged groups, or 1. */
 uint32_t layout_page_lcm(const struct layout *layout);
 
-/* Bytes of one chunk of @group, one shard. State: page_bytes. */
+/* Bytes of one chunk of @group, one shard. State: page_bytes. Scratch: 0. */
 uint64_t layout_object_bytes(const struct layout *layout, uint16_t group);
 
 /* The largest of layout_object_bytes() over the groups that are stored. */
