@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Token sequences and the digests that name their prefixes."""
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Any, Sequence, Union
+
+from ._native import ffi, lib
+from .status import checked
+
+DIGEST_BYTES = 32
+
+# Any buffer of 4-byte integers (array('I'), a NumPy array of int32 ...), or any iterable.
+Tokens = Union[array, memoryview, Sequence[int], Any]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a sequence is beyond its token ids: another identity, another digest."""
+
+    salt: bytes = b""
+    lora: bytes = b""
+    images: Sequence[str] = ()
+
+
+def token_view(tokens: Tokens) -> memoryview:
+    """The caller's buffer as it is, without a copy; a copy of any other iterable."""
+    try:
+        view = memoryview(tokens)
+    except TypeError:
+        view = memoryview(array("I", tokens))
+    if view.itemsize != 4 or view.format.lstrip("@=<") not in ("I", "i", "L", "l"):
+        raise TypeError(f"token ids are 4-byte integers, not {view.format!r}")
+    if view.ndim != 1 or not view.c_contiguous:
+        raise TypeError("token ids are one contiguous dimension")
+    return view
+
+
+def token_buffer(tokens: Tokens) -> Any:
+    """`uint32_t[n]` over `token_view(tokens)`."""
+    return ffi.from_buffer("uint32_t[]", token_view(tokens))
+
+
+class CIdentity:
+    """A struct kvt_identity, and what it points to."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.salt = ffi.from_buffer(identity.salt)
+        self.lora = ffi.from_buffer(identity.lora)
+        self.names = [ffi.new("char[]", image.encode()) for image in identity.images]
+        self.images = ffi.new("char *[]", self.names)
+        self.c = ffi.new("struct kvt_identity *")
+        self.c.size = ffi.sizeof("struct kvt_identity")
+        self.c.salt, self.c.salt_bytes = self.salt, len(identity.salt)
+        self.c.lora, self.c.lora_bytes = self.lora, len(identity.lora)
+        self.c.images, self.c.n_images = self.images, len(self.names)
+
+
+def digest_chain(
+    tokens: Tokens, chunk_tokens: int, identity: Identity = Identity()
+) -> tuple[list[bytes], bytes]:
+    """The digest of each whole chunk's boundary, and that of the very end; 32 bytes each."""
+    if chunk_tokens < 1:
+        raise ValueError("chunk_tokens is at least 1")
+    buffer = token_buffer(tokens)
+    n = len(buffer) // chunk_tokens
+    boundaries = ffi.new("struct kvt_digest[]", max(n, 1))
+    end = ffi.new("struct kvt_digest *")
+    c_identity = CIdentity(identity)
+    checked(
+        lib.kvt_digest_chain(c_identity.c, buffer, len(buffer), chunk_tokens, boundaries, end),
+        "digest_chain",
+    )
+    data = bytes(ffi.buffer(boundaries))
+    chain = [data[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES] for i in range(n)]
+    return chain, bytes(ffi.buffer(end))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What decides the meaning of an engine's bytes. Engines with equal layouts share objects."""
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, Sequence
+
+from ._native import ffi
+
+
+class GroupKind(enum.IntEnum):
+    ATTENTION = 1
+    WINDOW = 2
+    INDEX = 3
+    COMPRESSED = 4
+    STATE = 5
+    SCRATCH = 6
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of a group; `bytes` of one page (paged groups) or of the blob, one shard."""
+
+    name: str
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that share one page shape.
+
+    page_tokens: tokens of a page, 0 for STATE. page_bytes: un-padded, all layers, one
+    shard; for STATE the bytes of the blob, 0 when its length varies. padded_bytes: with the
+    engine's padding, 0 for none. shards: 1 means replicated.
+    """
+
+    name: str
+    kind: GroupKind
+    page_tokens: int = 0
+    page_bytes: int = 0
+    padded_bytes: int = 0
+    window_tokens: int = 0
+    shards: int = 1
+    tensors: Sequence[Tensor] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Objects stored under one layout are misses under any other.
+
+    chunk_tokens: distance of boundaries, a multiple of every group's page_tokens; 0 lets
+    the daemon choose. Strings hold at most 1024 bytes of UTF-8.
+    """
+
+    model: str
+    engine: str
+    groups: Sequence[Group]
+    revision: str = ""
+    model_dtype: str = ""
+    kv_dtype: str = ""
+    engine_build: str = ""
+    kernel_layout: str = ""
+    replay_mode: str = ""
+    draft_tokens: int = 0
+    chunk_tokens: int = 0
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+
+
+STRINGS = (
+    "model", "revision", "model_dtype", "kv_dtype",
+    "engine", "engine_build", "kernel_layout", "replay_mode",
+)  # fmt: skip
+NUMBERS = ("draft_tokens", "chunk_tokens", "tp", "pp", "cp")
+GROUP_NUMBERS = (
+    "kind", "shards", "page_tokens", "window_tokens", "page_bytes", "padded_bytes",
+)  # fmt: skip
+
+
+@dataclass
+class CLayout:
+    """A struct kvt_layout, and what it points to."""
+
+    layout: Layout
+    keep: list = field(default_factory=list)
+    c: Any = None
+
+    def __post_init__(self) -> None:
+        layout = self.layout
+        self.c = self.new("struct kvt_layout *")
+        self.c.size = ffi.sizeof("struct kvt_layout")
+        for name in STRINGS:
+            setattr(self.c, name, self.string(getattr(layout, name)))
+        for name in NUMBERS:
+            setattr(self.c, name, getattr(layout, name))
+        groups = self.new("struct kvt_group[]", max(len(layout.groups), 1))
+        for group, c in zip(layout.groups, groups):
+            self.fill_group(c, group)
+        self.c.groups = groups
+        self.c.n_groups = len(layout.groups)
+
+    def fill_group(self, c: Any, group: Group) -> None:
+        c.name = self.string(group.name)
+        for name in GROUP_NUMBERS:
+            setattr(c, name, int(getattr(group, name)))
+        tensors = self.new("struct kvt_tensor[]", max(len(group.tensors), 1))
+        for tensor, t in zip(group.tensors, tensors):
+            t.name, t.dtype = self.string(tensor.name), self.string(tensor.dtype)
+            t.bytes = tensor.bytes
+        c.tensors = tensors
+        c.n_tensors = len(group.tensors)
+
+    def new(self, *arguments: Any) -> Any:
+        self.keep.append(ffi.new(*arguments))
+        return self.keep[-1]
+
+    def string(self, text: str) -> Any:
+        data = text.encode()
+        if b"\0" in data:
+            raise ValueError(f"a layout's strings hold no NUL: {text!r}")
+        return self.new("char[]", data)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A blob's bytes in the daemon's memory, for as long as they are leased."""
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Optional
+
+from ._native import ffi, lib
+from .status import Status, checked
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class Lease:
+    """A right to read a stored blob, or to write a reserved one.
+
+    The memory views below are the shared memory itself. They are valid until the lease
+    ends, and so it cannot end while one is alive: `release`, `commit` and `abort` then
+    raise BufferError. As a context manager, a read lease is released at the end and a write
+    lease that was not committed is aborted. Not for use by two threads at once.
+    """
+
+    def __init__(self, session: "Session", c: Any, writable: bool, timeout: float) -> None:
+        self._session = session
+        self._c: Optional[Any] = c
+        self._timeout_ns = int(timeout * 1e9)
+        self.writable = writable
+        #: length of the whole blob
+        self.nbytes: int = c.bytes
+        self._buffers = [
+            ffi.buffer(c.segments[i].address, c.segments[i].bytes) for i in range(c.n_segments)
+        ]
+
+    @property
+    def segments(self) -> list[memoryview]:
+        """The blob's runs of memory in order, each a flat view of bytes."""
+        self._object()
+        views = [memoryview(buffer) for buffer in self._buffers]
+        return views if self.writable else [view.toreadonly() for view in views]
+
+    @property
+    def contiguous(self) -> bool:
+        """True when the blob is one run of memory: `view` and `address` exist."""
+        return len(self._buffers) == 1
+
+    @property
+    def view(self) -> memoryview:
+        """The blob as one flat view. BufferError when it is in several segments."""
+        if not self.contiguous:
+            raise BufferError(f"the blob lies in {len(self._buffers)} segments")
+        return self.segments[0]
+
+    @property
+    def address(self) -> int:
+        """Where the blob begins, for ctypes and engines. Must not be used after the end."""
+        if not self.contiguous:
+            raise BufferError(f"the blob lies in {len(self._buffers)} segments")
+        return int(ffi.cast("uintptr_t", self._object().segments[0].address))
+
+    def read_into(self, buffer: Any, offset: int = 0) -> int:
+        """Copies from byte `offset` of the blob into a writable buffer; returns how many."""
+        target = ffi.from_buffer(buffer, require_writable=True)
+        length = max(0, min(len(target), self.nbytes - offset))
+        checked(lib.kvt_read(self._object(), offset, target, length), "read_into")
+        return length
+
+    def write(self, data: Any, offset: int = 0) -> None:
+        """Copies a buffer to byte `offset` of a reserved blob."""
+        if not self.writable:
+            raise TypeError("a read lease cannot be written")
+        source = ffi.from_buffer(data)
+        checked(lib.kvt_write(self._object(), offset, source, len(source)), "write")
+
+    def commit(self) -> Status:
+        """Publishes a written blob and ends the lease.
+
+        OK; ALREADY_HAVE: another writer was first; anything else: nothing is stored.
+        """
+        if not self.writable:
+            raise TypeError("only a reserved blob can be committed")
+        return self._end(lib.kvt_blob_commit, "commit")
+
+    def abort(self) -> Status:
+        """Gives a reserved blob's room back unwritten and ends the lease."""
+        if not self.writable:
+            raise TypeError("a read lease is released")
+        return self._end(lib.kvt_blob_abort, "abort")
+
+    def release(self) -> Status:
+        """Ends a read lease. The caller has finished copying."""
+        if self.writable:
+            raise TypeError("a reserved blob is committed or aborted")
+        return self._end(lambda session, c, _: lib.kvt_blob_release(session, c), "release")
+
+    @property
+    def ended(self) -> bool:
+        return self._c is None
+
+    def _object(self) -> Any:
+        if self._c is None:
+            raise ValueError("the lease has ended")
+        return self._c
+
+    def _in_use(self) -> bool:
+        # The list and getrefcount's argument hold one reference each, a live view another.
+        return any(sys.getrefcount(self._buffers[i]) > 2 for i in range(len(self._buffers)))
+
+    def _end(self, call: Any, what: str) -> Status:
+        c = self._object()
+        if self._in_use():
+            raise BufferError(f"{what}: views of the leased memory are still alive")
+        self._c = None
+        self._buffers = []
+        self._session._forget(self)
+        return checked(call(self._session._handle(), c, self._timeout_ns), what)
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.ended:
+            return
+        if self.writable:
+            self.abort()
+        else:
+            self.release()

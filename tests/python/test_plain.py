@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What needs no daemon."""
+import hashlib
+import struct
+import subprocess
+import sys
+import threading
+import time
+from array import array
+
+import pytest
+
+import kvtier
+from conftest import layout
+from kvtier import Group, GroupKind, Identity, Layout, Session, Status, digest_chain, ffi, lib
+
+
+def test_statuses_are_those_of_the_header():
+    names = {status: ffi.string(lib.kvt_status_name(status)).decode() for status in Status}
+    assert names == {status: status.name for status in Status}
+    assert set(ffi.typeof("enum kvt_status").relements.values()) == set(Status)
+
+
+def test_group_kinds_are_those_of_the_header():
+    header = ffi.typeof("enum kvt_group_kind").relements
+    assert {k.removeprefix("KVT_GROUP_"): v for k, v in header.items()} == {
+        kind.name: kind.value for kind in GroupKind
+    }
+
+
+def test_import_needs_no_numpy():
+    code = "import kvtier, sys; assert 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def chain(tokens, chunk, strings):
+    """The byte layout of kvtier(3), once more and independently."""
+    sha = lambda *parts: hashlib.sha256(b"".join(parts)).digest()  # noqa: E731
+    count = struct.pack("<I", len(strings))
+    body = b"".join(struct.pack("<I", len(s)) + s for s in strings)
+    last, out = sha(b"kvtier/root/1\0", count, body), []
+    pack = lambda ids: struct.pack(f"<{len(ids)}I", *ids)  # noqa: E731
+    whole = len(tokens) // chunk
+    for i in range(whole):
+        last = sha(b"kvtier/step/1\0", last, pack(tokens[i * chunk : (i + 1) * chunk]))
+        out.append(last)
+    rest = tokens[whole * chunk :]
+    end = last
+    if rest:
+        end = sha(b"kvtier/end/1\0\0", last, pack(rest), struct.pack("<I", len(rest)))
+    return out, end
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 64, 100])
+def test_digest_chain_has_the_documented_bytes(n):
+    tokens = [7 * i + 3 for i in range(n)]
+    identity = Identity(salt=b"salt", lora=b"adapter", images=["one", "two"])
+    expected = chain(tokens, 16, [b"salt", b"adapter", b"one", b"two"])
+    assert digest_chain(tokens, 16, identity) == expected
+
+
+def test_tokens_may_be_any_buffer_of_four_byte_integers():
+    tokens = [1, 2, 3, 4, 5]
+    expected = digest_chain(tokens, 2)
+    for kind in "Ii":
+        assert digest_chain(array(kind, tokens), 2) == expected
+        assert digest_chain(memoryview(array(kind, tokens)), 2) == expected
+
+
+@pytest.mark.parametrize("tokens", [array("H", [1]), array("Q", [1]), array("f", [1]), b"abcd"])
+def test_tokens_of_another_type_are_refused(tokens):
+    with pytest.raises(TypeError):
+        digest_chain(tokens, 2)
+
+
+@pytest.mark.parametrize("tokens", [[-1], [2**32], ["a"]])
+def test_tokens_out_of_range_are_refused(tokens):
+    with pytest.raises((OverflowError, TypeError)):
+        digest_chain(tokens, 2)
+
+
+def test_a_wrong_layout_is_a_value_error_with_the_reason(tmp_path):
+    groups = [Group("a", GroupKind.ATTENTION, page_tokens=16, page_bytes=64)]
+    wrong = Layout(model="m", engine="e", groups=groups, chunk_tokens=24)
+    with pytest.raises(ValueError, match="(?i)chunk"):
+        Session(wrong, socket=str(tmp_path / "none"), connect_timeout=0)
+    with pytest.raises(ValueError, match="NUL"):
+        Session(layout("a\0b"), socket=str(tmp_path / "none"))
+
+
+def test_without_a_daemon_everything_misses(tmp_path):
+    with Session(layout(), socket=str(tmp_path / "none"), connect_timeout=0) as session:
+        assert not session.info().attached
+        assert session.find([1, 2, 3]) == 0
+        assert session.get([1, 2, 3]) is None
+        assert session.put([1, 2, 3], b"x") is Status.UNAVAILABLE
+        status, lease = session.acquire([1, 2, 3])
+        assert lease is None and status in (Status.UNAVAILABLE, Status.MISS)
+        assert session.match(bytes(64)) == kvtier.Match(0, 0, 0, 0)
+
+
+def test_a_blocking_call_lets_other_threads_run(tmp_path):
+    ticks, done = [], threading.Event()
+
+    def tick():
+        while not done.wait(0.01):
+            ticks.append(time.monotonic())
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    before = len(ticks)
+    Session(layout(), socket=str(tmp_path / "none"), connect_timeout=0.5).close()
+    after = len(ticks)
+    done.set()
+    thread.join()
+    assert after - before >= 5
+
+
+def test_a_closed_session_is_a_value_error(tmp_path):
+    session = Session(layout(), socket=str(tmp_path / "none"), connect_timeout=0)
+    session.close()
+    session.close()
+    with pytest.raises(ValueError, match="closed"):
+        session.find([1])
