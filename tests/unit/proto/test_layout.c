@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One layout with a group of each sort, encoded to the documented bytes; then the same
+ * with one thing wrong. The id was computed apart from the library:
+ *
+ *   import hashlib, struct
+ *   p = struct.pack
+ *   def s(x): return p("<H", len(x)) + x.encode()
+ *   def tensor(n, d, b): return s(n) + s(d) + p("<Q", b)
+ *   def group(n, kind, shards, tokens, window, page, padded, *t):
+ *       return s(n) + p("<BBHIIQQH", kind, 0, shards, tokens, window, page, padded,
+ *                       len(t)) + b"".join(t)
+ *   e = b"KVTL" + p("<HH", 1, 0) + b"".join(map(s, ["org/model", "main", "bfloat16",
+ *       "bfloat16", "engine", "1.2.3", "NHD", ""]))
+ *   e += p("<IIHHHH", 1, 48, 2, 1, 1, 4)
+ *   e += group("full", 1, 2, 16, 0, 65536, 69632,
+ *              tensor("k", "bf16", 32768), tensor("v", "bf16", 32768))
+ *   e += group("window", 2, 2, 24, 1024, 4096, 4096)
+ *   e += group("scratch", 6, 2, 0, 0, 100, 100)
+ *   e += group("state", 5, 1, 0, 0, 1000000, 1000000)
+ *   print(len(e), hashlib.sha256(e).hexdigest())
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/layout.h"
+
+#define ENCODED_BYTES 267
+#define ID            "e16a49c7304c2db820e270765e30db12cdeb5ad775fc586ddf6110219341f213"
+
+#define TEXT(literal) ((struct layout_string){(literal), sizeof(literal) - 1})
+
+static struct layout layout;
+static uint8_t tensors[256];
+static uint8_t encoding[LAYOUT_BYTES_MAX];
+
+static void add_tensor(struct layout_group *group, struct layout_string name, uint64_t bytes)
+{
+        int r = layout_tensor_encode(tensors + group->tensors_bytes,
+                                     sizeof(tensors) - group->tensors_bytes, name, TEXT("bf16"),
+                                     bytes);
+
+        ck_assert_int_gt(r, 0);
+        group->tensors = tensors;
+        group->tensors_bytes += (uint32_t)r;
+        group->n_tensors++;
+}
+
+static void setup(void)
+{
+        layout = (struct layout){
+                .model = TEXT("org/model"),
+                .revision = TEXT("main"),
+                .model_dtype = TEXT("bfloat16"),
+                .kv_dtype = TEXT("bfloat16"),
+                .engine = TEXT("engine"),
+                .engine_build = TEXT("1.2.3"),
+                .kernel_layout = TEXT("NHD"),
+                .draft_tokens = 1,
+                .chunk_tokens = 48,
+                .tp = 2,
+                .pp = 1,
+                .cp = 1,
+                .n_groups = 4,
+                .groups = {{.name = TEXT("full"),
+                            .kind = LAYOUT_ATTENTION,
+                            .n_shards = 2,
+                            .page_tokens = 16,
+                            .page_bytes = 65536,
+                            .padded_bytes = 69632},
+                           {.name = TEXT("window"),
+                            .kind = LAYOUT_WINDOW,
+                            .n_shards = 2,
+                            .page_tokens = 24,
+                            .window_tokens = 1024,
+                            .page_bytes = 4096,
+                            .padded_bytes = 4096},
+                           {.name = TEXT("scratch"),
+                            .kind = LAYOUT_SCRATCH,
+                            .n_shards = 2,
+                            .page_bytes = 100,
+                            .padded_bytes = 100},
+                           {.name = TEXT("state"),
+                            .kind = LAYOUT_STATE,
+                            .n_shards = 1,
+                            .page_bytes = 1000000,
+                            .padded_bytes = 1000000}},
+        };
+        add_tensor(&layout.groups[0], TEXT("k"), 32768);
+        add_tensor(&layout.groups[0], TEXT("v"), 32768);
+}
+
+static void encode(void)
+{
+        ck_assert_int_eq(layout_encode(&layout, encoding, sizeof(encoding)), ENCODED_BYTES);
+}
+
+/* From memory that ends with the encoding, so that ASan sees any read beyond. */
+static int decode_exactly(size_t length, struct why *why)
+{
+        uint8_t *copy = malloc(length ? length : 1);
+        struct layout decoded;
+        int r;
+
+        ck_assert_ptr_nonnull(copy);
+        memcpy(copy, encoding, length);
+        r = layout_decode(&decoded, copy, length, why);
+        free(copy);
+        return r;
+}
+
+static void assert_refused(const char *text)
+{
+        struct why why = {""};
+
+        ck_assert_int_eq(layout_validate(&layout, &why), -EINVAL);
+        ck_assert_msg(strstr(why.text, text), "\"%s\" lacks \"%s\"", why.text, text);
+        ck_assert_int_eq(layout_validate(&layout, NULL), -EINVAL);
+}
+
+START_TEST(a_layout_has_the_documented_bytes_and_id)
+{
+        char text[2 * DIGEST_BYTES + 1];
+        struct digest id;
+
+        encode();
+        ck_assert_int_eq(layout_id(&id, encoding, ENCODED_BYTES), 0);
+        for (int i = 0; i < DIGEST_BYTES; i++)
+                snprintf(text + 2 * i, 3, "%02x", id.bytes[i]);
+        ck_assert_str_eq(text, ID);
+}
+END_TEST
+
+START_TEST(decoding_gives_the_same_bytes_again)
+{
+        uint8_t again[ENCODED_BYTES];
+        struct layout decoded;
+        struct why why = {""};
+
+        encode();
+        ck_assert_msg(!layout_decode(&decoded, encoding, ENCODED_BYTES, &why), "%s", why.text);
+        ck_assert_uint_eq(decoded.n_groups, 4);
+        ck_assert_uint_eq(decoded.groups[1].window_tokens, 1024);
+        ck_assert_uint_eq(decoded.groups[0].padded_bytes, 69632);
+        ck_assert_mem_eq(decoded.engine_build.bytes, "1.2.3", decoded.engine_build.length);
+        ck_assert_int_eq(layout_encode(&decoded, again, sizeof(again)), ENCODED_BYTES);
+        ck_assert_mem_eq(again, encoding, ENCODED_BYTES);
+}
+END_TEST
+
+START_TEST(every_field_is_part_of_the_id)
+{
+        uint8_t other[ENCODED_BYTES];
+        struct layout before = layout;
+
+        encode();
+#define DIFFERS(member, value)                                                                     \
+        do {                                                                                       \
+                layout = before;                                                                   \
+                layout.member = (value);                                                           \
+                ck_assert_int_eq(layout_encode(&layout, other, sizeof(other)), ENCODED_BYTES);     \
+                ck_assert_msg(memcmp(other, encoding, sizeof(other)), #member);                    \
+        } while (0)
+        DIFFERS(model, TEXT("org/nodel"));
+        DIFFERS(revision, TEXT("mail"));
+        DIFFERS(model_dtype, TEXT("bfloat18"));
+        DIFFERS(kv_dtype, TEXT("bfloat18"));
+        DIFFERS(engine, TEXT("engina"));
+        DIFFERS(engine_build, TEXT("1.2.4"));
+        DIFFERS(kernel_layout, TEXT("HND"));
+        DIFFERS(draft_tokens, 2);
+        DIFFERS(chunk_tokens, 96);
+        DIFFERS(tp, 3);
+        DIFFERS(pp, 3);
+        DIFFERS(cp, 3);
+        DIFFERS(groups[0].name, TEXT("fall"));
+        DIFFERS(groups[0].kind, LAYOUT_INDEX);
+        DIFFERS(groups[0].n_shards, 1);
+        DIFFERS(groups[0].page_tokens, 8);
+        DIFFERS(groups[0].page_bytes, 65535);
+        DIFFERS(groups[0].padded_bytes, 65536);
+        DIFFERS(groups[1].window_tokens, 1023);
+}
+END_TEST
+
+START_TEST(no_encoding_passes_cut_short_or_with_bytes_behind)
+{
+        struct why why;
+
+        encode();
+        ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), 0);
+        for (size_t length = 0; length < ENCODED_BYTES; length++)
+                ck_assert_int_eq(decode_exactly(length, &why), -EINVAL);
+        ck_assert_str_eq(why.text, "layout: the encoding ends too early");
+        ck_assert_int_eq(decode_exactly(ENCODED_BYTES + 1, &why), -EINVAL);
+        ck_assert_str_eq(why.text, "layout: there are bytes behind the last group");
+        ck_assert_int_eq(layout_decode(&layout, encoding, LAYOUT_BYTES_MAX + 1, &why), -EINVAL);
+}
+END_TEST
+
+START_TEST(another_version_or_flag_is_refused)
+{
+        struct why why;
+
+        encode();
+        encoding[0] = 'X';
+        ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), -EINVAL);
+        encoding[0] = 'K';
+        encoding[4] = 2;
+        ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), -EINVAL);
+        ck_assert_ptr_nonnull(strstr(why.text, "version 2, flags 0x0, expected version 1"));
+        encoding[4] = 1;
+        encoding[7] = 0x80;
+        ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_refused_decode_leaves_the_layout_alone)
+{
+        struct layout before = layout;
+
+        encode();
+        ck_assert_int_eq(layout_decode(&layout, encoding, ENCODED_BYTES - 1, NULL), -EINVAL);
+        ck_assert_mem_eq(&before, &layout, sizeof(layout));
+}
+END_TEST
+
+START_TEST(a_buffer_too_small_is_said)
+{
+        uint8_t buffer[ENCODED_BYTES];
+
+        for (size_t capacity = 0; capacity < ENCODED_BYTES; capacity++)
+                ck_assert_int_eq(layout_encode(&layout, buffer, capacity), -ENOSPC);
+        ck_assert_int_eq(layout_tensor_encode(buffer, 12, TEXT("k"), TEXT("d"), 1), -ENOSPC);
+        ck_assert_int_eq(layout_tensor_encode(buffer, 14, TEXT("k"), TEXT("d"), 1), 14);
+}
+END_TEST
+
+START_TEST(a_chunk_that_is_no_multiple_is_refused_with_one_that_is)
+{
+        layout.chunk_tokens = 64;
+        assert_refused("chunk_tokens is 64, expected a multiple of 48, such as 96");
+        layout.chunk_tokens = 0;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+}
+END_TEST
+
+START_TEST(pages_without_a_common_multiple_are_refused)
+{
+        layout.chunk_tokens = 0;
+        layout.groups[0].page_tokens = 65537;
+        layout.groups[1].page_tokens = 65539;
+        assert_refused("no chunk_tokens below 2^32");
+}
+END_TEST
+
+START_TEST(a_chunk_above_the_limit_is_refused)
+{
+        layout.chunk_tokens = 48 * 16384;
+        assert_refused("group 0 \"full\": a chunk is above 1073741824 bytes");
+}
+END_TEST
+
+#define REFUSED(change, text)                                                                      \
+        do {                                                                                       \
+                struct layout before = layout;                                                     \
+                change;                                                                            \
+                assert_refused(text);                                                              \
+                layout = before;                                                                   \
+        } while (0)
+
+START_TEST(each_rule_of_a_group_is_kept)
+{
+        REFUSED(layout.groups[0].kind = 0, "group 0 \"full\": unknown kind");
+        REFUSED(layout.groups[0].kind = 7, "unknown kind");
+        REFUSED(layout.groups[0].codec = 1, "unknown codec");
+        REFUSED(layout.groups[0].n_shards = 0, "n_shards must be 1 to 1024");
+        REFUSED(layout.groups[0].n_shards = 1025, "n_shards must be 1 to 1024");
+        REFUSED(layout.groups[0].page_tokens = 0, "needs page_tokens");
+        REFUSED(layout.groups[0].page_bytes = 0, "needs page_tokens and page_bytes");
+        REFUSED(layout.groups[0].padded_bytes = 65535, "padded_bytes is below");
+        REFUSED(layout.groups[0].window_tokens = 1, "window_tokens");
+        REFUSED(layout.groups[1].window_tokens = 0, "group 1 \"window\": window_tokens");
+        REFUSED(layout.groups[3].page_tokens = 1, "group 3 \"state\": a state group has no pages");
+        REFUSED(layout.groups[3].padded_bytes = layout.groups[3].page_bytes = (1u << 30) + 1,
+                "page_bytes is above");
+        REFUSED(layout.groups[0].n_tensors = 1, "n_tensors does not agree");
+        REFUSED(layout.groups[0].n_tensors = 3, "n_tensors does not agree");
+        REFUSED(layout.groups[0].n_tensors = 513, "more than 512 tensors");
+        REFUSED(layout.groups[0].name = TEXT("a\nb"), "group 0: its name");
+}
+END_TEST
+
+START_TEST(each_rule_of_a_layout_is_kept)
+{
+        static char longest[LAYOUT_STRING_MAX + 1];
+
+        memset(longest, 'x', sizeof(longest));
+        REFUSED(layout.tp = 0, "tp 0");
+        REFUSED(layout.pp = 0, "pp 0");
+        REFUSED(layout.cp = 0, "cp 0");
+        REFUSED(layout.n_groups = 0, "0 groups");
+        REFUSED(layout.n_groups = 33, "33 groups, expected 1 to 32");
+        REFUSED(layout.kv_dtype = TEXT("\x1b[31m"), "kv_dtype is longer");
+        REFUSED(layout.model = ((struct layout_string){longest, sizeof(longest)}), "model is");
+        layout.model = (struct layout_string){longest, LAYOUT_STRING_MAX};
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+}
+END_TEST
+
+START_TEST(a_layout_stores_something_and_not_too_many_cells)
+{
+        layout.groups[0].n_shards = 1021;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+        layout.groups[0].n_shards = 1022;
+        assert_refused("1025 (group, shard) cells");
+        layout.groups[0] = layout.groups[2];
+        layout.n_groups = 1;
+        assert_refused("0 (group, shard) cells");
+}
+END_TEST
+
+START_TEST(cells_count_groups_then_shards_without_scratch)
+{
+        ck_assert_uint_eq(layout_n_cells(&layout), 5);
+        ck_assert_int_eq(layout_cell(&layout, 0, 0), 0);
+        ck_assert_int_eq(layout_cell(&layout, 0, 1), 1);
+        ck_assert_int_eq(layout_cell(&layout, 1, 0), 2);
+        ck_assert_int_eq(layout_cell(&layout, 3, 0), 4);
+        ck_assert_int_eq(layout_cell(&layout, 2, 0), -1);
+        ck_assert_int_eq(layout_cell(&layout, 0, 2), -1);
+        ck_assert_int_eq(layout_cell(&layout, 4, 0), -1);
+}
+END_TEST
+
+START_TEST(sizes_come_from_chunks_and_pages)
+{
+        ck_assert_uint_eq(layout_page_lcm(&layout), 48);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 0), 3 * 65536);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 1), 2 * 4096);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 2), 0);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 3), 1000000);
+        ck_assert_uint_eq(layout_largest_object(&layout), 1000000);
+        layout.groups[0] = layout.groups[3];
+        layout.n_groups = 1;
+        ck_assert_uint_eq(layout_page_lcm(&layout), 1);
+}
+END_TEST
+
+static void add_rules(TCase *tcase)
+{
+        tcase_add_test(tcase, a_chunk_that_is_no_multiple_is_refused_with_one_that_is);
+        tcase_add_test(tcase, pages_without_a_common_multiple_are_refused);
+        tcase_add_test(tcase, a_chunk_above_the_limit_is_refused);
+        tcase_add_test(tcase, each_rule_of_a_group_is_kept);
+        tcase_add_test(tcase, each_rule_of_a_layout_is_kept);
+        tcase_add_test(tcase, a_layout_stores_something_and_not_too_many_cells);
+}
+
+int main(void)
+{
+        Suite *suite = suite_create("proto/layout");
+        TCase *tcase = tcase_create("layout");
+        SRunner *runner = srunner_create(suite);
+        int n_failed;
+
+        tcase_add_checked_fixture(tcase, setup, NULL);
+        tcase_add_test(tcase, a_layout_has_the_documented_bytes_and_id);
+        tcase_add_test(tcase, decoding_gives_the_same_bytes_again);
+        tcase_add_test(tcase, every_field_is_part_of_the_id);
+        tcase_add_test(tcase, no_encoding_passes_cut_short_or_with_bytes_behind);
+        tcase_add_test(tcase, another_version_or_flag_is_refused);
+        tcase_add_test(tcase, a_refused_decode_leaves_the_layout_alone);
+        tcase_add_test(tcase, a_buffer_too_small_is_said);
+        add_rules(tcase);
+        tcase_add_test(tcase, cells_count_groups_then_shards_without_scratch);
+        tcase_add_test(tcase, sizes_come_from_chunks_and_pages);
+        suite_add_tcase(suite, tcase);
+        srunner_run_all(runner, CK_NORMAL);
+        n_failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
