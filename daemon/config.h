@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The configuration: one YAML file of nested maps, one table of keys (config_table.h), one
+ * The configuration: one YAML file of nested maps, one table of keys (config_key.h), one
  * plain struct with every value resolved (bytes, gids, addresses; no units left).
  *
  * libcyaml maps the file to strings by the schema; the table says what each string may
