@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The command line of kvtierd. --help, --version and usage errors end the process here
- * (argp); --log-level is short for --set log.level=.
+ * (argp).
  */
 #pragma once
 
@@ -20,6 +20,7 @@ struct arguments {
         bool format;             /* permission to overwrite unknown content of nvme.paths */
         const char *overrides[ARGUMENTS_OVERRIDES_MAX]; /* "key=value", borrowed from argv */
         size_t n_overrides;
+        const char *log_level; /* NULL: not given; wins over overrides of log.level */
 };
 
 void arguments_parse(struct arguments *ret_arguments, int argc, char **argv);
