@@ -10,9 +10,6 @@
 /* Large enough for malloc to map it apart, so that nodes never used are never resident. */
 #define SLAB_NODES 4096u
 
-/* What EXTENT_RUNS_GOOD may cost: this part of all units may lie free and unused. */
-#define SLACK_DIVISOR 32u
-
 struct free_run {
         struct extent_run run;
         RB_ENTRY(free_run) by_position;
@@ -257,7 +254,7 @@ int extent_map_alloc(struct extent_map *map, uint64_t count, uint32_t max_runs,
          * Taking the last crumbs makes every later object of crumbs too. A little more
          * eviction, bounded by the slack, keeps runs long for good.
          */
-        if (n > EXTENT_RUNS_GOOD && map->n_free_units - count < map->n_units / SLACK_DIVISOR)
+        if (n > EXTENT_RUNS_GOOD && map->n_free_units - count < map->n_units / EXTENT_SLACK_DIVISOR)
                 return EXTENT_E_FULL;
         r = reserve(map, n, 0);
         if (r < 0)

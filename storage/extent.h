@@ -25,7 +25,8 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
-#define EXTENT_RUNS_GOOD 4u
+#define EXTENT_RUNS_GOOD     4u
+#define EXTENT_SLACK_DIVISOR 32u /* this part of all units is what long runs may cost */
 
 enum {
         EXTENT_E_FULL = 1, /* too few free units, or in too many pieces: release some, try again */
