@@ -6,9 +6,13 @@
  * Arenas come up one by one: a worker thread creates the memfd, seals it (SHRINK, GROW,
  * SEAL; MFD_NOEXEC_SEAL where known) and faults every page in, so that a shortage is an
  * error here and never a SIGBUS in somebody's copy. Only then is the arena used and
- * announced. Before each piece the free memory is looked at (the smaller of
- * MemAvailable, free hugetlb pages and what the cgroup leaves); while there is too little
- * the pool waits and tries again, and never takes more than is free.
+ * announced. Before each piece, and before each slice of one, the free memory is looked at
+ * (storage/memory.h); while there is too little the pool waits and tries again, and never
+ * takes more than is free.
+ *
+ * A seal against punching holes does not exist for memory that others may write. A hole
+ * reads as zeros, which no checksum takes for an object, and is filled again by the next
+ * touch.
  *
  * Loop thread only; the worker is the pool's own business.
  */
@@ -21,6 +25,8 @@
 #include <uv.h>
 
 #include "base/error.h"
+
+struct extent_map;
 
 #define HOST_UNIT_BYTES  4096u
 #define HOST_EXTENTS_MAX 64u /* of one object; equals TIER_SEGMENTS_MAX */
@@ -50,6 +56,15 @@ struct host_options {
         uint64_t total_bytes; /* of all arenas: the hard cap; a multiple of piece_bytes */
         uint64_t piece_bytes; /* of one arena; a multiple of page_bytes */
         uint64_t page_bytes;  /* 4096 or 2 MiB / 1 GiB (MFD_HUGETLB) */
+        /* Piece i lies preferably on numa_nodes[i % n_numa_nodes]; UINT32_MAX or none: anywhere. */
+        const uint32_t *numa_nodes;
+        size_t n_numa_nodes;
+        /*
+         * Bytes that may be taken now; on a worker thread. NULL: what memory_read() says is
+         * free, less 64 MiB for everybody else when pages are small.
+         */
+        uint64_t (*free_bytes)(void *user);
+        uint64_t retry_ms; /* between two looks while there is too little; 0: 1,000 */
         void (*on_arena)(void *user, const struct host_arena *arena); /* one more is usable */
         void (*on_stalled)(void *user, const char *reason); /* waiting for memory; once per stall */
         void *user;
@@ -58,15 +73,20 @@ struct host_options {
 struct host_pool;
 
 /*
- * Checks @options against RAM, the hugetlb pool and the cgroup limit, and says in @why
- * what is wrong and what would fit. 0 or -EINVAL. Used by --check-config too.
+ * Checks @options against RAM, the hugetlb pool and the cgroup limits, whatever of them is
+ * in use now, and says in @why what is wrong and what would fit. 0 or -EINVAL. Used by
+ * --check-config too.
  */
 int host_check(const struct host_options *options, struct why *why);
 
-/* Starts bringing arenas up on @loop. 0 or a negative errno. */
+/* Starts bringing arenas up on @loop; @options are as host_check() wants them and copied. 0 or a
+ * negative errno. */
 int host_pool_new(struct host_pool **ret_pool, uv_loop_t *loop, const struct host_options *options);
 
-/* Stops the worker, unmaps and closes all arenas, then calls @on_closed on the loop. */
+/*
+ * Stops the worker, unmaps and closes all arenas, then calls @on_closed on the loop, later.
+ * Nothing else may be called in between.
+ */
 void host_pool_close(struct host_pool *pool, void (*on_closed)(void *user), void *user);
 
 size_t host_n_arenas(const struct host_pool *pool);
@@ -75,9 +95,11 @@ const struct host_arena *host_arena_at(const struct host_pool *pool, size_t inde
 const struct host_arena *host_arena_by_id(const struct host_pool *pool, uint32_t arena_id);
 
 /*
- * Space for @bytes (rounded up to units) in at most @max_extents extents, preferably on
- * @numa_node (UINT32_MAX: anywhere) and in as few extents as possible. 0, HOST_E_FULL or
- * -ENOMEM. The caller owns the extents and gives each back by host_release().
+ * Space for @bytes (at least 1, rounded up to units) in at most @max_extents extents,
+ * which may lie in several arenas. In order of liking: one extent on @numa_node (UINT32_MAX:
+ * anywhere), few there, one anywhere, as few as possible anywhere. As in extent.h, many
+ * extents are given only when some space stays free besides. 0, HOST_E_FULL or -ENOMEM.
+ * The caller owns the extents and gives each back by host_release().
  */
 int host_alloc(struct host_pool *pool, uint64_t bytes, uint32_t numa_node, uint32_t max_extents,
                struct host_extent *ret_extents, uint32_t *ret_n_extents);
@@ -87,7 +109,7 @@ void host_release(struct host_pool *pool, const struct host_extent *extents, uin
 void *host_address(const struct host_pool *pool, const struct host_extent *extent);
 
 struct host_usage {
-        uint64_t configured_bytes; /* the cap */
+        uint64_t configured_bytes; /* the cap, always kept */
         uint64_t ready_bytes;      /* arenas that are up */
         uint64_t used_bytes;       /* handed out */
         bool stalled;              /* waiting for memory to become free */
