@@ -97,7 +97,8 @@ static int look_for_memory(const struct arena_wish *wish, uint64_t bytes, struct
 
         if (n_free >= bytes)
                 return 0;
-        why_set(why, "%" PRIu64 " MiB more wanted for an arena of %" PRIu64 ", %" PRIu64 " MiB free",
+        why_set(why,
+                "%" PRIu64 " MiB more wanted for an arena of %" PRIu64 ", %" PRIu64 " MiB free",
                 bytes >> 20, wish->bytes >> 20, n_free >> 20);
         return ARENA_E_SHORT;
 }
@@ -127,7 +128,8 @@ static int fault_in(struct arena_memory *memory, const struct arena_wish *wish, 
                         return ARENA_E_CANCELLED;
                 r = look_for_memory(wish, rest, why);
                 if (r == 0)
-                        r = fault_in_slice(memory, at, rest < SLICE_BYTES ? rest : SLICE_BYTES, why);
+                        r = fault_in_slice(memory, at, rest < SLICE_BYTES ? rest : SLICE_BYTES,
+                                           why);
         }
         return r;
 }

@@ -18,16 +18,16 @@ enum {
 };
 
 struct arena_wish {
-        uint64_t bytes;      /* a multiple of page_bytes */
-        uint64_t page_bytes; /* 4096, or a huge page size */
-        uint32_t numa_node;  /* a preference; ARENA_ANY_NODE: none */
+        uint64_t bytes;                     /* a multiple of page_bytes */
+        uint64_t page_bytes;                /* 4096, or a huge page size */
+        uint32_t numa_node;                 /* a preference; ARENA_ANY_NODE: none */
         uint64_t (*free_bytes)(void *user); /* what may be taken now */
         void *user;
         const atomic_bool *cancelled; /* looked at between slices of 64 MiB */
 };
 
 struct arena_memory {
-        int fd;     /* -1: none */
+        int fd; /* -1: none */
         void *base;
 };
 

@@ -30,8 +30,8 @@ struct extent_map {
         uint64_t n_units;
         uint64_t n_free_units;
         uint64_t n_free_runs;
-        uint64_t n_releases; /* owed: at most n_nodes - n_free_runs */
-        uint64_t n_nodes;    /* in all slabs */
+        uint64_t n_releases;  /* owed: at most n_nodes - n_free_runs */
+        uint64_t n_nodes;     /* in all slabs */
         uint64_t n_untouched; /* of the newest slab, at its end */
         struct slab *slabs;
         struct free_run *spares;
@@ -150,8 +150,8 @@ static struct extent_run cut_front(struct extent_map *map, struct free_run *node
         if (node->run.count == count)
                 remove_run(map, node);
         else
-                change_run(map, node, (struct extent_run){cut.first + count,
-                                                          node->run.count - count});
+                change_run(map, node,
+                           (struct extent_run){cut.first + count, node->run.count - count});
         return cut;
 }
 
@@ -290,8 +290,8 @@ int extent_map_take(struct extent_map *map, struct extent_run run)
         if (holder->run.first == run.first) {
                 cut_front(map, holder, run.count);
         } else {
-                change_run(map, holder, (struct extent_run){holder->run.first,
-                                                            run.first - holder->run.first});
+                change_run(map, holder,
+                           (struct extent_run){holder->run.first, run.first - holder->run.first});
                 if (run_end < end)
                         insert_run(map, (struct extent_run){run_end, end - run_end});
         }
@@ -316,8 +316,8 @@ void extent_map_release(struct extent_map *map, struct extent_run run)
                 remove_run(map, after);
         }
         if (before && end_of(before) == run.first)
-                change_run(map, before, (struct extent_run){before->run.first,
-                                                            before->run.count + run.count});
+                change_run(map, before,
+                           (struct extent_run){before->run.first, before->run.count + run.count});
         else
                 insert_run(map, run);
         map->n_releases--;

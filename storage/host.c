@@ -33,7 +33,7 @@ struct host_pool {
         bool working;
         atomic_bool cancelled; /* the loop tells the worker */
 
-        uint32_t *numa_nodes; /* options.numa_nodes, our own copy */
+        uint32_t *numa_nodes;      /* options.numa_nodes, our own copy */
         struct host_arena *arenas; /* room for all from the start, so that they never move */
         size_t n_arenas, n_pieces;
         uint32_t first_id;
@@ -207,7 +207,8 @@ static void on_piece(uv_work_t *work, int status)
 
 static uint32_t node_of_piece(const struct host_options *options, size_t index)
 {
-        return options->n_numa_nodes ? options->numa_nodes[index % options->n_numa_nodes] : ARENA_ANY_NODE;
+        return options->n_numa_nodes ? options->numa_nodes[index % options->n_numa_nodes]
+                                     : ARENA_ANY_NODE;
 }
 
 static void start_piece(struct host_pool *pool)
@@ -427,7 +428,8 @@ int host_alloc(struct host_pool *pool, uint64_t bytes, uint32_t numa_node, uint3
         int r = HOST_E_FULL;
 
         assert(bytes > 0 && max_extents > 0);
-        limit = limit_extents(pool, n_units * HOST_UNIT_BYTES, smaller(max_extents, HOST_EXTENTS_MAX));
+        limit = limit_extents(pool, n_units * HOST_UNIT_BYTES,
+                              smaller(max_extents, HOST_EXTENTS_MAX));
         if (limit == 0)
                 return HOST_E_FULL;
         if (numa_node != ARENA_ANY_NODE)

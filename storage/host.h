@@ -43,12 +43,12 @@ struct host_extent {
 };
 
 struct host_arena {
-        uint32_t id;          /* never repeated within a boot of the machine: random start, then +1 */
-        uint32_t numa_node;   /* UINT32_MAX: not bound */
+        uint32_t id;        /* never repeated within a boot of the machine: random start, then +1 */
+        uint32_t numa_node; /* UINT32_MAX: not bound */
         uint64_t bytes;
-        uint64_t page_bytes;  /* 4096, or the huge page size */
-        int fd;               /* sealed memfd, owned by the pool */
-        void *base;           /* the daemon's mapping */
+        uint64_t page_bytes; /* 4096, or the huge page size */
+        int fd;              /* sealed memfd, owned by the pool */
+        void *base;          /* the daemon's mapping */
         struct extent_map *extents;
 };
 

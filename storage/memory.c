@@ -22,14 +22,14 @@ static void close_filep(FILE **file)
 
 /* Files of one cgroup controller. */
 struct controller {
-        const char *name;        /* in /proc/self/cgroup; "" for version 2 */
+        const char *name; /* in /proc/self/cgroup; "" for version 2 */
         const char *limit, *usage;
         const char *reclaimable; /* key in memory.stat, NULL: usage counts in full */
 };
 
 /* Cut where it is too long: a path that is cut does not exist, and bounds nothing. */
-__attribute__((format(printf, 3, 4)))
-static void set_text(char *text, size_t size, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void set_text(char *text, size_t size,
+                                                           const char *format, ...)
 {
         va_list arguments;
 
@@ -55,7 +55,8 @@ static FILE *open_under(const char *root, const char *path)
 }
 
 /* "max", which version 2 writes for no limit, is not a number and bounds nothing. */
-static bool read_number(const char *root, const char *folder, const char *name, uint64_t *ret_number)
+static bool read_number(const char *root, const char *folder, const char *name,
+                        uint64_t *ret_number)
 {
         char path[2 * PATH_BYTES];
         _cleanup_file_ FILE *file = NULL;
@@ -206,7 +207,8 @@ static void read_huge_pool(struct memory_bounds *bounds, uint64_t page_bytes, co
         read_number(root, folder, "free_hugepages", &n_free);
         read_number(root, folder, "resv_hugepages", &n_reserved);
         tighten(&bounds->limit, n_total * page_bytes, folder);
-        tighten(&bounds->free, (n_free > n_reserved ? n_free - n_reserved : 0) * page_bytes, folder);
+        tighten(&bounds->free, (n_free > n_reserved ? n_free - n_reserved : 0) * page_bytes,
+                folder);
 }
 
 int memory_read(struct memory_bounds *ret_bounds, uint64_t page_bytes, const char *root)

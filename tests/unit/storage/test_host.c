@@ -19,9 +19,9 @@
 #include "storage/extent.h"
 #include "storage/host.h"
 
-#define MIB       (1ull << 20)
-#define PIECE     (16 * MIB)
-#define ANY_NODE  UINT32_MAX
+#define MIB      (1ull << 20)
+#define PIECE    (16 * MIB)
+#define ANY_NODE UINT32_MAX
 
 static uv_loop_t loop;
 static struct host_pool *pool;
@@ -137,7 +137,8 @@ START_TEST(arenas_come_up_one_by_one_to_the_cap)
         start_pieces(2);
         ck_assert_uint_eq(n_arenas_seen, 2);
         ck_assert_uint_eq(host_arena_at(pool, 1)->id, host_arena_at(pool, 0)->id + 1);
-        ck_assert_ptr_eq(host_arena_by_id(pool, host_arena_at(pool, 1)->id), host_arena_at(pool, 1));
+        ck_assert_ptr_eq(host_arena_by_id(pool, host_arena_at(pool, 1)->id),
+                         host_arena_at(pool, 1));
         ck_assert_ptr_null(host_arena_by_id(pool, host_arena_at(pool, 1)->id + 1));
         ck_assert_ptr_null(host_arena_by_id(pool, host_arena_at(pool, 0)->id - 1));
         ck_assert_ptr_null(host_arena_at(pool, 2));
@@ -185,7 +186,8 @@ START_TEST(a_hole_that_a_client_punches_reads_as_zeros)
         bytes = arena->base;
         memset(bytes, 0xaa, 2 * HOST_UNIT_BYTES);
         ck_assert_int_eq(fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                                   HOST_UNIT_BYTES), 0);
+                                   HOST_UNIT_BYTES),
+                         0);
         ck_assert_uint_eq(bytes[0], 0);
         ck_assert_uint_eq(bytes[HOST_UNIT_BYTES], 0xaa);
 }
@@ -455,8 +457,8 @@ START_TEST(an_address_lies_in_the_mapping_that_clients_see)
         ck_assert_int_eq(host_alloc(pool, 5000, ANY_NODE, 1, &extent, &n), 0);
         ck_assert_uint_eq(extent.length, 8192);
         memset(host_address(pool, &extent), 0x5c, 5000);
-        seen = mmap(NULL, PIECE, PROT_READ, MAP_SHARED,
-                    host_arena_by_id(pool, extent.arena_id)->fd, 0);
+        seen = mmap(NULL, PIECE, PROT_READ, MAP_SHARED, host_arena_by_id(pool, extent.arena_id)->fd,
+                    0);
         ck_assert_ptr_ne(seen, MAP_FAILED);
         ck_assert_uint_eq(seen[extent.offset + 4999], 0x5c);
         munmap(seen, PIECE);

@@ -21,7 +21,8 @@ static void put(const char *path, const char *text)
         FILE *file;
 
         snprintf(full, sizeof(full), "%s%s", root, path);
-        for (char *slash = strchr(full + sizeof(root), '/'); slash; slash = strchr(slash + 1, '/')) {
+        for (char *slash = strchr(full + sizeof(root), '/'); slash;
+             slash = strchr(slash + 1, '/')) {
                 *slash = '\0';
                 ck_assert(mkdir(full, 0700) == 0 || errno == EEXIST);
                 *slash = '/';
