@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Counts real tests in a meson testlog.json: "PASSED FAILED SKIPPED" on stdout.
+
+An executable of Check or a script that speaks TAP counts as its single tests, anything
+else as one. What failed, and why something was skipped, goes to stderr.
+"""
+
+import json
+import re
+import sys
+
+CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
+TAP = re.compile(r"^(ok|not ok)\b(.*)$", re.M)
+TAIL_LINES = 60
+
+
+def count(test):
+    """Returns (passed, failed, skipped) of one executable."""
+    out = test.get("stdout", "")
+    if test["result"] == "SKIP":
+        return 0, 0, 1
+    passed = failed = skipped = 0
+    for checks, failures, errors in CHECK.findall(out):
+        failed += int(failures) + int(errors)
+        passed += int(checks) - int(failures) - int(errors)
+    if not passed + failed:
+        for verdict, rest in TAP.findall(out):
+            skip = "# SKIP" in rest.upper()
+            skipped += skip
+            passed += verdict == "ok" and not skip
+            failed += verdict == "not ok" and not skip
+    succeeded = test["result"] in ("OK", "EXPECTEDFAIL")
+    if not succeeded and not failed:
+        failed = 1
+    if succeeded and not passed + failed + skipped:
+        passed = 1
+    return passed, failed, skipped
+
+
+def explain(test, failed, skipped):
+    """Shows what a reader needs to act on."""
+    lines = (test.get("stdout", "") + test.get("stderr", "")).splitlines()
+    if skipped and test["result"] == "SKIP":
+        print(f"  skipped {test['name']}: {lines[-1] if lines else 'no reason'}", file=sys.stderr)
+    elif skipped:
+        for line in lines:
+            if "# SKIP" in line.upper():
+                print(f"  skipped {test['name']}: {line}", file=sys.stderr)
+    if failed:
+        print(f"  FAILED {test['name']} ({test['result']})", file=sys.stderr)
+        for line in lines[-TAIL_LINES:]:
+            print(f"    {line}", file=sys.stderr)
+
+
+def main(path):
+    total = [0, 0, 0]
+    with open(path, encoding="utf-8", errors="replace") as log:
+        for line in log:
+            test = json.loads(line)
+            counts = count(test)
+            explain(test, counts[1], counts[2])
+            total = [a + b for a, b in zip(total, counts)]
+    print(*total)
+
+
+main(sys.argv[1])
