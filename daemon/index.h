@@ -20,6 +20,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -42,24 +43,34 @@ enum index_tier {
 
 /* index_boundary.flags */
 #define INDEX_PARENT_UNKNOWN (1u << 0)
-#define INDEX_IN_HOST        (1u << 1) /* on the host order (placement.c) */
+#define INDEX_IN_HOST        (1u << 1) /* on the host order (placement.h) */
 #define INDEX_IN_NVME        (1u << 2)
+#define INDEX_BYTES_HOST     (1u << 3) /* an object of it is in the host tier */
+#define INDEX_BYTES_NVME     (1u << 4)
+#define INDEX_TOKENS_UNKNOWN (1u << 5) /* has no parent then; boundary_tokens is below */
+#define INDEX_IN_USE         (1u << 6)
 
+#define INDEX_NEVER UINT32_MAX /* touched_s of what was never touched */
+
+/* One cache line; the links of the eviction orders lie apart (placement.h). */
 struct index_boundary {
         struct digest digest;
         uint32_t parent; /* boundary, or INDEX_NONE: a root or unknown */
         uint32_t hash_next;
-        uint16_t layout; /* index_layout_key() */
+        uint16_t layout; /* index_layout() */
         uint16_t flags;
+        /*
+         * Larger than the parent's, always: so no claim of a client can close a circle.
+         * While unknown: the smallest of the children's, or 0 without children.
+         */
         uint32_t boundary_tokens;
         uint32_t first_object;
         uint32_t first_cover;
-        uint32_t n_children;               /* in the tree */
-        uint32_t children_in[INDEX_N_TIERS]; /* children with bytes in that tier */
-        uint32_t newer[INDEX_N_TIERS];     /* eviction order: neighbours, placement.c's */
-        uint32_t older[INDEX_N_TIERS];
-        uint32_t touched_s; /* monotonic seconds of the last touch of the whole chain */
+        uint32_t n_children; /* in the tree */
+        uint32_t touched_s;  /* monotonic seconds of the last touch of the whole chain */
 };
+
+_Static_assert(sizeof(struct index_boundary) == 64, "one boundary a cache line");
 
 /* index_object.flags */
 #define INDEX_CROPPABLE (1u << 0)
@@ -82,8 +93,9 @@ struct index_object {
 struct index;
 
 /*
- * An empty index for at most @objects_max objects (and as many boundaries), publishing to
- * @table (borrowed). 0 or -ENOMEM.
+ * An empty index for at most @objects_max objects (and as many boundaries, plus those that
+ * one blob may cover), publishing to @table (borrowed; NULL: nowhere). 0, -ENOMEM or, when
+ * 32-bit ids do not reach, -EINVAL.
  */
 int index_new(struct index **ret_index, uint64_t objects_max, struct presence_table *table);
 /* Frees the records. What they refer to (host copies, places) is the owner's business. */
@@ -132,7 +144,11 @@ struct index_new_object {
 
 /*
  * Enters an object, which must not exist yet, with its boundary, placeholder parent and
- * covers as needed; in no tier yet, so nothing is published. 0, INDEX_E_FULL, -ENOMEM.
+ * covers (at most TIER_COVERS_MAX) as needed; in no tier yet, so nothing is published.
+ * 0, INDEX_E_FULL, -ENOMEM. What is known of a boundary stays: a later object can add a
+ * parent or a token count that was unknown, not change one. A parent that is not nearer
+ * to the root than its child, by boundary_tokens, is taken for unknown; so is one that
+ * comes with 0 tokens.
  */
 int index_add(struct index *index, const struct index_new_object *object,
               struct index_object **ret_object);
@@ -144,12 +160,19 @@ int index_add(struct index *index, const struct index_new_object *object,
 void index_remove(struct index *index, struct index_object *object);
 
 /*
- * Sets where an object is. They keep the boundary's place in each tier's order
- * (placement_enter/leave), the parents' children_in counts and the presence bits.
- * host: INDEX_NONE for not there. resident: whether the copy's bytes are complete.
+ * Sets where an object is, once its bytes are complete there; INDEX_NONE or claim 0: no
+ * longer. They keep the boundary's place in each tier's order and the presence bits.
  */
 void index_set_host(struct index *index, struct index_object *object, uint32_t host);
 void index_set_place(struct index *index, struct index_object *object, struct tier_place place);
+
+/*
+ * Asks the cache for what finding, touching and publishing these boundaries will read.
+ * @digests: the first of @n, each @stride bytes after the one before (they may be members
+ * of larger records). Worth it from two digests on; n above 64 is done in rounds.
+ */
+void index_prefetch(const struct index *index, uint16_t layout, const struct digest *digests,
+                    size_t stride, size_t n);
 
 /* Full key of an object. */
 void index_key(const struct index *index, const struct index_object *object,
@@ -173,3 +196,7 @@ struct index_usage {
         uint64_t objects_in[INDEX_N_TIERS];
 };
 void index_usage(const struct index *index, struct index_usage *ret_usage);
+
+/* The eviction orders of this index (placement.h). */
+struct placement_order;
+struct placement_order *index_order(struct index *index);

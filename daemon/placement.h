@@ -6,11 +6,15 @@
  * back through predicates. So tests and tests/bench replay whole traces over the daemon's
  * own code.
  *
- * Order today: least recently used, suffix before prefix. One list of boundaries a tier;
- * invariant: a boundary is newer than each of its children in the list, so that the old
- * end is always a leaf. It holds because a touch runs from a boundary up to its root
- * (root last, so newest), and a new child enters right behind its parent. To keep that
- * cheap, a child whose chain was touched in the current second enters without a touch.
+ * Order today: least recently used, suffix before prefix. One list of boundaries a tier.
+ * On it are the boundaries with bytes in the tier and all their ancestors (one without
+ * bytes only holds the place); each is newer than all its descendants. So the old end is
+ * always a leaf, and the first that may go, seen from there, has no descendant that may.
+ *
+ * How the order holds: a touch moves a boundary and its ancestors to the new end, the root
+ * last. A touch stops at an ancestor whose chain was touched in the same second: what lies
+ * below goes right behind it. So the stores of a long chain, one boundary after another,
+ * do not each walk up to the root. What enters goes right behind its parent.
  *
  * Loop thread only.
  */
@@ -28,18 +32,32 @@ enum placement_write {
         PLACEMENT_WRITE_STORE, /* everything, at once */
 };
 
-/* Eviction order of one index; embedded in struct index. */
-struct placement_order {
-        uint32_t newest[INDEX_N_TIERS];
-        uint32_t oldest[INDEX_N_TIERS];
+/* One for each boundary, by its id. */
+struct placement_link {
+        uint32_t newer;
+        uint32_t older;
+        uint32_t children; /* on the same order */
 };
 
-/* The order embedded in @index (index.c). */
-struct placement_order *index_order(struct index *index);
+/* The orders of one index; embedded in struct index. */
+struct placement_order {
+        struct placement_link *links[INDEX_N_TIERS];
+        uint32_t newest[INDEX_N_TIERS];
+        uint32_t oldest[INDEX_N_TIERS];
+        uint64_t boundaries_max;
+};
 
-/* First or last bytes of a boundary in a tier. Called by index_set_*() only. */
+/* 0 or -ENOMEM. */
+int placement_order_init(struct placement_order *order, uint64_t boundaries_max);
+void placement_order_deinit(struct placement_order *order);
+
+/*
+ * For index.c only: first or last bytes of a boundary in a tier (its flag is set already),
+ * and a parent that became known.
+ */
 void placement_enter(struct index *index, struct index_boundary *boundary, enum index_tier tier);
 void placement_leave(struct index *index, struct index_boundary *boundary, enum index_tier tier);
+void placement_adopt(struct index *index, struct index_boundary *boundary);
 
 /* The boundary was used (stored or acquired): it and its ancestors become newest. */
 void placement_touch(struct index *index, struct index_boundary *boundary, uint32_t now_s);
@@ -47,8 +65,8 @@ void placement_touch(struct index *index, struct index_boundary *boundary, uint3
 /*
  * The boundary whose bytes in @tier should go first, or NULL. @may_evict says whether a
  * boundary has anything there that may go now (leased bytes may not); at most @max_steps
- * boundaries are asked. Boundaries with children in the tier are passed over, as long as
- * one of those could go.
+ * boundaries are asked. A boundary with descendants in the tier is the victim only when
+ * none of those may go.
  */
 struct index_boundary *placement_victim(struct index *index, enum index_tier tier,
                                         bool (*may_evict)(void *user,
@@ -56,8 +74,9 @@ struct index_boundary *placement_victim(struct index *index, enum index_tier tie
                                         void *user, unsigned max_steps);
 
 /*
- * Walks a tier from its old end: the boundary newer than @after, NULL for @after begins.
- * For writing the cold end down and for draining.
+ * Walks the boundaries with bytes in a tier from its old end: the one newer than @after
+ * (which must have bytes there itself), NULL begins; NULL is the end. For writing the cold
+ * end down and for draining.
  */
 struct index_boundary *placement_next(struct index *index, enum index_tier tier,
                                       const struct index_boundary *after);

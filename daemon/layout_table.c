@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#define XXH_INLINE_ALL
+#include <assert.h>
+#include <xxhash.h>
+
+#include "daemon/layout_table.h"
+#include "daemon/record_pool.h"
+
+#define HEADS 4096u
+
+int layout_table_init(struct layout_table *table, uint64_t hash_seed)
+{
+        void *entries, *heads;
+        int r;
+
+        r = record_array_new(&entries, LAYOUT_TABLE_MAX + 1, sizeof(struct layout_entry));
+        if (r < 0)
+                return r;
+        r = record_array_new(&heads, HEADS, sizeof(uint32_t));
+        if (r < 0) {
+                record_array_free(entries, LAYOUT_TABLE_MAX + 1, sizeof(struct layout_entry));
+                return r;
+        }
+        *table = (struct layout_table){
+                .entries = entries,
+                .heads = heads,
+                .hash_seed = hash_seed,
+        };
+        return 0;
+}
+
+void layout_table_deinit(struct layout_table *table)
+{
+        record_array_free(table->heads, HEADS, sizeof(uint32_t));
+        record_array_free(table->entries, LAYOUT_TABLE_MAX + 1, sizeof(struct layout_entry));
+        *table = (struct layout_table){0};
+}
+
+int layout_table_number(struct layout_table *table, uint32_t domain, const struct digest *id,
+                        uint64_t presence_key, uint16_t *ret_number)
+{
+        uint64_t hash = XXH3_64bits_withSeed(id, sizeof(*id), table->hash_seed + domain);
+        uint32_t *head = &table->heads[hash % HEADS];
+        struct layout_entry *entry;
+
+        for (uint32_t i = *head; i; i = table->entries[i].hash_next) {
+                entry = &table->entries[i];
+                if (entry->domain == domain && digest_equal(&entry->id, id)) {
+                        *ret_number = (uint16_t)i;
+                        return 0;
+                }
+        }
+        if (table->n == LAYOUT_TABLE_MAX)
+                return LAYOUT_TABLE_E_FULL;
+        entry = &table->entries[++table->n];
+        entry->id = *id;
+        entry->domain = domain;
+        entry->hash_next = *head;
+        for (uint32_t bank = 0; bank < LAYOUT_TABLE_BANKS; bank++)
+                entry->seeds[bank] = presence_seed(presence_key, domain, id, bank);
+        *head = table->n;
+        *ret_number = (uint16_t)table->n;
+        return 0;
+}
+
+const struct layout_entry *layout_table_at(const struct layout_table *table, uint16_t number)
+{
+        assert(number > 0 && number <= table->n);
+        return &table->entries[number];
+}
