@@ -197,6 +197,7 @@ START_TEST(no_encoding_passes_cut_short_or_with_bytes_behind)
         ck_assert_int_eq(decode_exactly(ENCODED_BYTES + 1, &why), -EINVAL);
         ck_assert_str_eq(why.text, "layout: there are bytes behind the last group");
         ck_assert_int_eq(layout_decode(&layout, encoding, LAYOUT_BYTES_MAX + 1, &why), -EINVAL);
+        ck_assert_str_eq(why.text, "layout: 32769 bytes, expected at most 32768");
 }
 END_TEST
 
@@ -214,6 +215,20 @@ START_TEST(another_version_or_flag_is_refused)
         encoding[4] = 1;
         encoding[7] = 0x80;
         ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), -EINVAL);
+}
+END_TEST
+
+START_TEST(more_groups_than_there_is_room_for_are_refused)
+{
+        const size_t n_groups_at = 8 + (2 + 9) + (2 + 4) + 2 * (2 + 8) + (2 + 6) + (2 + 5) +
+                                   (2 + 3) + 2 + 4 + 4 + 3 * 2;
+        struct why why;
+
+        encode();
+        ck_assert_uint_eq(encoding[n_groups_at], 4);
+        encoding[n_groups_at] = LAYOUT_GROUPS_MAX + 1;
+        ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), -EINVAL);
+        ck_assert_str_eq(why.text, "layout: 33 groups, expected 1 to 32");
 }
 END_TEST
 
@@ -290,6 +305,7 @@ START_TEST(each_rule_of_a_group_is_kept)
         REFUSED(layout.groups[0].n_tensors = 3, "n_tensors does not agree");
         REFUSED(layout.groups[0].n_tensors = 513, "more than 512 tensors");
         REFUSED(layout.groups[0].name = TEXT("a\nb"), "group 0: its name");
+        REFUSED(add_tensor(&layout.groups[0], TEXT("\x7f"), 1), "a tensor's name or dtype");
 }
 END_TEST
 
@@ -372,6 +388,7 @@ int main(void)
         tcase_add_test(tcase, every_field_is_part_of_the_id);
         tcase_add_test(tcase, no_encoding_passes_cut_short_or_with_bytes_behind);
         tcase_add_test(tcase, another_version_or_flag_is_refused);
+        tcase_add_test(tcase, more_groups_than_there_is_room_for_are_refused);
         tcase_add_test(tcase, a_refused_decode_leaves_the_layout_alone);
         tcase_add_test(tcase, a_buffer_too_small_is_said);
         add_rules(tcase);

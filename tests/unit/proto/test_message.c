@@ -233,6 +233,38 @@ START_TEST(no_kind_passes_with_bytes_behind)
 }
 END_TEST
 
+START_TEST(a_packet_is_never_longer_than_a_message)
+{
+        static _Alignas(8) uint8_t longer[WIRE_MESSAGE_MAX + 8];
+        struct wire_header *text = (void *)longer;
+        struct why why;
+
+        message_header_init(text, WIRE_ADMIN, 1, 1, NULL);
+        text->length = WIRE_MESSAGE_MAX;
+        text->n_items = WIRE_MESSAGE_MAX - sizeof(*text);
+        ck_assert_int_eq(message_check(longer, WIRE_MESSAGE_MAX, &why), 0);
+        text->length += 8;
+        text->n_items += 8;
+        ck_assert_int_eq(message_check(longer, sizeof(longer), &why), MESSAGE_E_INVALID);
+        ck_assert_str_eq(why.text, "a packet of 65544 bytes, expected 48 to 65536");
+}
+END_TEST
+
+START_TEST(a_fixed_part_is_there_in_full)
+{
+        struct why why;
+
+        make(WIRE_ACQUIRE);
+        header()->length = sizeof(struct wire_header);
+        ck_assert_int_eq(check_exactly(header()->length, &why), MESSAGE_E_INVALID);
+        ck_assert_str_eq(why.text, "ACQUIRE: length is 48, expected at least 80");
+        ck_assert_int_eq(check_exactly(47, &why), MESSAGE_E_INVALID);
+        ck_assert_str_eq(why.text, "a packet of 47 bytes, expected 48 to 65536");
+        ck_assert_str_eq(message_kind_name(0), "unknown");
+        ck_assert_str_eq(message_kind_name(19), "unknown");
+}
+END_TEST
+
 #define AT(type, field) offsetof(struct type, field), sizeof(((struct type *)0)->field)
 #define ITEM(fixed, type, field)                                                                   \
         sizeof(struct fixed) + offsetof(struct type, field), sizeof(((struct type *)0)->field)
@@ -583,6 +615,8 @@ static TCase *check_case(void)
         tcase_add_loop_test(tcase, no_kind_passes_cut_short, 0, N_KINDS);
         tcase_add_loop_test(tcase, no_kind_passes_with_bytes_behind, 0, N_KINDS);
         tcase_add_loop_test(tcase, each_fault_is_refused_with_its_reason, 0, N_FAULTS);
+        tcase_add_test(tcase, a_packet_is_never_longer_than_a_message);
+        tcase_add_test(tcase, a_fixed_part_is_there_in_full);
         tcase_add_test(tcase, a_string_without_end_is_refused);
         tcase_add_test(tcase, a_malformed_field_outweighs_an_unknown_flag);
         tcase_add_test(tcase, a_parent_is_given_or_unknown);

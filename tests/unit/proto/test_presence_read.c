@@ -82,6 +82,12 @@ START_TEST(a_damaged_header_is_refused)
         REFUSED(n_buckets, N_BUCKETS + 1);
         REFUSED(n_buckets, UINT64_C(1) << 32);
         REFUSED(n_buckets, UINT64_MAX);
+
+        /* However large the mapping: a home is computed with 32 bits. Nothing else is read. */
+        table.header.n_buckets = UINT64_C(1) << 32;
+        ck_assert_int_eq(presence_view_init(&view, &table, UINT64_C(1) << 40), -EPROTO);
+        table.header.n_buckets--;
+        ck_assert_int_eq(presence_view_init(&view, &table, UINT64_C(1) << 40), 0);
 }
 END_TEST
 
