@@ -389,8 +389,7 @@ int layout_validate(const struct layout *layout, struct why *why)
 
         for (size_t i = 0; i < N_STRINGS; i++)
                 if (!string_is_sane(string_of(layout, i))) {
-                        why_set(why,
-                                "layout: %s is longer than %u bytes or has control characters",
+                        why_set(why, "layout: %s is longer than %u bytes or has control characters",
                                 strings[i].name, LAYOUT_STRING_MAX);
                         return err_raise(-EINVAL);
                 }

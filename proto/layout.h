@@ -27,14 +27,14 @@
 #include "base/error.h"
 #include "proto/key.h"
 
-#define LAYOUT_VERSION      1u
-#define LAYOUT_BYTES_MAX    32768u
-#define LAYOUT_STRING_MAX   1024u
-#define LAYOUT_GROUPS_MAX   32u
-#define LAYOUT_TENSORS_MAX  512u /* of one group */
-#define LAYOUT_SHARDS_MAX   1024u
-#define LAYOUT_CELLS_MAX    1024u /* sum of shards over the groups that are stored */
-#define LAYOUT_OBJECT_MAX   (UINT64_C(1) << 30)
+#define LAYOUT_VERSION     1u
+#define LAYOUT_BYTES_MAX   32768u
+#define LAYOUT_STRING_MAX  1024u
+#define LAYOUT_GROUPS_MAX  32u
+#define LAYOUT_TENSORS_MAX 512u /* of one group */
+#define LAYOUT_SHARDS_MAX  1024u
+#define LAYOUT_CELLS_MAX   1024u /* sum of shards over the groups that are stored */
+#define LAYOUT_OBJECT_MAX  (UINT64_C(1) << 30)
 
 enum layout_kind {
         LAYOUT_ATTENTION = 1,  /* paged, every chunk needed */
@@ -93,8 +93,7 @@ int layout_encode(const struct layout *layout, uint8_t *buffer, size_t capacity)
  * Decodes and validates what somebody else encoded. 0, or -EINVAL with the reason in
  * @why; never reads outside @buffer.
  */
-int layout_decode(struct layout *ret_layout, const uint8_t *buffer, size_t length,
-                  struct why *why);
+int layout_decode(struct layout *ret_layout, const uint8_t *buffer, size_t length, struct why *why);
 
 /*
  * The rules that hold for every layout: known kinds, positive sizes, chunk_tokens a

@@ -67,7 +67,7 @@ int message_append_result(struct message_builder *builder, const struct wire_res
 /* Sets or clears WIRE_MORE in the finished message. */
 void message_set_more(struct message_builder *builder, bool more);
 
-/* Walks the records of a message that passed message_check(). */
+/* Walks the records of a batch or RESULT that passed message_check(). */
 struct message_cursor {
         const uint8_t *packet;
         uint32_t offset;  /* of the next record */

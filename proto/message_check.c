@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * message_check() goes by one row per kind: the length of the fixed part, which header
+ * fields the kind may use, and a function that checks the rest. A malformed field ends
+ * the check at once; an unknown flag is only noted, so that UNSUPPORTED is answered for
+ * well-formed messages alone and the records of such a message can still be walked.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/checksum.h"
+#include "proto/layout.h"
+#include "proto/message.h"
+#include "proto/status.h"
+
+#define EXTENT_UNIT 4096u
+
+struct check {
+        const uint8_t *packet;
+        const struct wire_header *header;
+        struct why *why;
+        uint32_t offset;  /* first byte that is not yet accounted for */
+        bool unsupported; /* an unknown flag was seen; why says which */
+};
+
+__attribute__((format(printf, 2, 3))) static int invalid(struct check *check, const char *format,
+                                                         ...)
+{
+        va_list arguments;
+
+        if (check->why) {
+                va_start(arguments, format);
+                vsnprintf(check->why->text, sizeof(check->why->text), format, arguments);
+                va_end(arguments);
+        }
+        return MESSAGE_E_INVALID;
+}
+
+static void check_flags(struct check *check, const char *place, uint32_t index, uint32_t flags,
+                        uint32_t known)
+{
+        if (!(flags & ~known) || check->unsupported)
+                return;
+        check->unsupported = true;
+        why_set(check->why, "%s %u: unknown flags 0x%x, known are 0x%x", place, index,
+                flags & ~known, known);
+}
+
+/* Zero-terminated and zero-padded, so that no byte of the sender's memory leaks. */
+static int check_string(struct check *check, const char *field, const char *text, size_t size)
+{
+        size_t length = strnlen(text, size);
+
+        if (length == size)
+                return invalid(check, "%s has no end, expected at most %zu bytes and a zero", field,
+                               size - 1);
+        for (size_t i = length; i < size; i++)
+                if (text[i])
+                        return invalid(check, "%s has byte 0x%02x behind its end, expected zeros",
+                                       field, (unsigned char)text[i]);
+        return 0;
+}
+
+static int check_status(struct check *check, uint32_t status)
+{
+        if (status >= KVT_WIRE_STATUS_COUNT)
+                return invalid(check, "status is %u, expected less than %u", status,
+                               (unsigned)KVT_WIRE_STATUS_COUNT);
+        return 0;
+}
+
+/* Takes @count things of @bytes each off the packet. */
+static int take(struct check *check, const char *what, uint32_t count, uint32_t bytes)
+{
+        uint64_t need = (uint64_t)count * bytes;
+
+        if (need > check->header->length - check->offset)
+                return invalid(check, "%u %s need %llu bytes, %u are left of %u", count, what,
+                               (unsigned long long)need, check->header->length - check->offset,
+                               check->header->length);
+        check->offset += (uint32_t)need;
+        return 0;
+}
+
+static bool is_zero(const uint8_t *bytes, size_t length)
+{
+        for (size_t i = 0; i < length; i++)
+                if (bytes[i])
+                        return false;
+        return true;
+}
+
+static int check_hello(struct check *check)
+{
+        const struct wire_hello *hello = (const void *)check->packet;
+
+        if (hello->header.session)
+                return invalid(check, "session is not 0");
+        if (!is_zero(hello->header.boot_id, sizeof(hello->header.boot_id)))
+                return invalid(check, "boot_id is not zero");
+        check_flags(check, "part", 0, hello->flags, WIRE_HELLO_ADMIN);
+        return check_string(check, "program", hello->program, sizeof(hello->program));
+}
+
+static int check_welcome(struct check *check)
+{
+        const struct wire_welcome *welcome = (const void *)check->packet;
+        int r = check_status(check, welcome->status);
+
+        return r ? r : check_string(check, "why", welcome->why, sizeof(welcome->why));
+}
+
+static int check_arena(struct check *check)
+{
+        const struct wire_arena *arena = (const void *)check->packet;
+
+        if (arena->page_bytes < EXTENT_UNIT || arena->page_bytes & (arena->page_bytes - 1))
+                return invalid(check, "page_bytes is %llu, expected a power of two from %u",
+                               (unsigned long long)arena->page_bytes, EXTENT_UNIT);
+        if (!arena->bytes || arena->bytes % arena->page_bytes)
+                return invalid(check, "bytes is %llu, expected a multiple of page_bytes %llu",
+                               (unsigned long long)arena->bytes,
+                               (unsigned long long)arena->page_bytes);
+        return 0;
+}
+
+static int check_attach(struct check *check)
+{
+        const struct wire_attach *attach = (const void *)check->packet;
+        int r;
+
+        check_flags(check, "part", 0, attach->flags, 0);
+        if (attach->header.n_items > LAYOUT_SHARDS_MAX)
+                return invalid(check, "n_items is %u shards, expected at most %u",
+                               attach->header.n_items, LAYOUT_SHARDS_MAX);
+        if (!attach->layout_bytes || attach->layout_bytes > LAYOUT_BYTES_MAX)
+                return invalid(check, "layout_bytes is %u, expected 1 to %u", attach->layout_bytes,
+                               LAYOUT_BYTES_MAX);
+        r = take(check, "shards", attach->header.n_items, sizeof(uint16_t));
+        return r ? r : take(check, "bytes of layout", attach->layout_bytes, 1);
+}
+
+static int check_attached(struct check *check)
+{
+        const struct wire_attached *attached = (const void *)check->packet;
+        int r = check_status(check, attached->status);
+
+        return r ? r : check_string(check, "why", attached->why, sizeof(attached->why));
+}
+
+/* Which parts of a request the message holds, by first, n_items, total and MORE. */
+static int check_part(struct check *check, const struct wire_batch *batch)
+{
+        uint32_t n_items = batch->header.n_items;
+        bool more = batch->header.flags & WIRE_MORE;
+
+        if (!n_items && (batch->header.kind != WIRE_ADOPT || batch->total))
+                return invalid(check, "n_items is 0, expected at least 1");
+        if (batch->total > WIRE_ITEMS_MAX)
+                return invalid(check, "total is %u, expected at most %u", batch->total,
+                               WIRE_ITEMS_MAX);
+        if ((uint64_t)batch->first + n_items > batch->total)
+                return invalid(check, "first %u and n_items %u go beyond total %u", batch->first,
+                               n_items, batch->total);
+        if (more != (batch->first + n_items < batch->total))
+                return invalid(check, "MORE is %d after %u of %u items", more,
+                               batch->first + n_items, batch->total);
+        return 0;
+}
+
+/* Fields of a batch that its kind does not use are zero. */
+static int check_batch(struct check *check)
+{
+        const struct wire_batch *batch = (const void *)check->packet;
+        uint16_t kind = batch->header.kind;
+        bool reads = kind == WIRE_ACQUIRE || kind == WIRE_ADOPT;
+        uint32_t known = WIRE_ACQUIRE_WAIT | WIRE_ACQUIRE_PARTIAL | WIRE_ACQUIRE_CHECKSUMS |
+                         WIRE_ACQUIRE_RESIDENT;
+
+        check_flags(check, "part", 0, batch->flags, reads ? known : 0);
+        if (batch->set && kind != WIRE_RESERVE && kind != WIRE_COMMIT && kind != WIRE_ABORT)
+                return invalid(check, "set is %llu, expected 0", (unsigned long long)batch->set);
+        if (batch->timeout_ns && !(reads && batch->flags & WIRE_ACQUIRE_WAIT))
+                return invalid(check, "timeout_ns is %llu without the flag WAIT, expected 0",
+                               (unsigned long long)batch->timeout_ns);
+        if (batch->layout && !reads && kind != WIRE_RESERVE)
+                return invalid(check, "layout is %u, expected 0", batch->layout);
+        return check_part(check, batch);
+}
+
+static int check_reserve_item(struct check *check, const struct wire_reserve_item *item, uint32_t i)
+{
+        check_flags(check, "item", i, item->flags,
+                    WIRE_RESERVE_REPLACE | WIRE_RESERVE_PARENT_UNKNOWN | WIRE_RESERVE_CROPPABLE |
+                            WIRE_RESERVE_CONTIGUOUS);
+        if (item->reserved)
+                return invalid(check, "item %u: reserved is not 0", i);
+        if (!item->bytes || item->bytes > LAYOUT_OBJECT_MAX)
+                return invalid(check, "item %u: bytes is %llu, expected 1 to %llu", i,
+                               (unsigned long long)item->bytes,
+                               (unsigned long long)LAYOUT_OBJECT_MAX);
+        if (item->flags & WIRE_RESERVE_PARENT_UNKNOWN && !digest_is_zero(&item->parent))
+                return invalid(check, "item %u: parent is given and said to be unknown", i);
+        if (item->n_covers && !(item->flags & WIRE_RESERVE_CROPPABLE))
+                return invalid(check, "item %u: n_covers is %u without the flag CROPPABLE", i,
+                               item->n_covers);
+        if (item->n_covers > WIRE_COVERS_MAX)
+                return invalid(check, "item %u: n_covers is %u, expected at most %u", i,
+                               item->n_covers, WIRE_COVERS_MAX);
+        return 0;
+}
+
+static int check_reserve(struct check *check)
+{
+        const struct wire_reserve_item *items;
+        uint32_t n_covers = 0;
+        int r;
+
+        r = check_batch(check);
+        if (r)
+                return r;
+        items = (const void *)(check->packet + check->offset);
+        r = take(check, "items", check->header->n_items, sizeof(*items));
+        for (uint32_t i = 0; !r && i < check->header->n_items; i++) {
+                r = check_reserve_item(check, &items[i], i);
+                n_covers += items[i].n_covers;
+        }
+        return r ? r : take(check, "covers", n_covers, sizeof(struct digest));
+}
+
+static int check_commit(struct check *check)
+{
+        int r = check_batch(check);
+
+        for (uint32_t i = 0; !r && i < check->header->n_items; i++) {
+                const struct wire_commit_item *item = (const void *)(check->packet + check->offset);
+
+                r = take(check, "item", 1, sizeof(*item));
+                if (r)
+                        return r;
+                check_flags(check, "item", i, item->flags, 0);
+                if (item->n_pieces > CHECKSUM_PIECES_MAX)
+                        return invalid(check, "item %u: n_pieces is %u, expected at most %u", i,
+                                       item->n_pieces, CHECKSUM_PIECES_MAX);
+                r = take(check, "pieces", item->n_pieces, sizeof(uint64_t));
+        }
+        return r;
+}
+
+static int check_leases(struct check *check)
+{
+        int r = check_batch(check);
+
+        return r ? r : take(check, "leases", check->header->n_items, sizeof(uint64_t));
+}
+
+static int check_keys(struct check *check)
+{
+        const struct wire_key_item *items;
+        int r = check_batch(check);
+
+        if (r)
+                return r;
+        items = (const void *)(check->packet + check->offset);
+        r = take(check, "items", check->header->n_items, sizeof(*items));
+        for (uint32_t i = 0; !r && i < check->header->n_items; i++)
+                if (items[i].reserved)
+                        r = invalid(check, "item %u: reserved is not 0", i);
+        return r;
+}
+
+static int check_cancel(struct check *check)
+{
+        const struct wire_cancel *cancel = (const void *)check->packet;
+
+        return cancel->target ? 0 : invalid(check, "target is 0, expected a request");
+}
+
+static int check_nothing(struct check *check)
+{
+        return 0;
+}
+
+static int check_granted(struct check *check)
+{
+        const struct wire_granted *granted = (const void *)check->packet;
+        int r = check_status(check, granted->status);
+
+        if (r)
+                return r;
+        if (granted->n_granted > WIRE_ITEMS_MAX || granted->n_resident > WIRE_ITEMS_MAX ||
+            granted->n_fitting > WIRE_ITEMS_MAX)
+                return invalid(check,
+                               "n_granted %u, n_resident %u, n_fitting %u, expected at most %u",
+                               granted->n_granted, granted->n_resident, granted->n_fitting,
+                               WIRE_ITEMS_MAX);
+        return 0;
+}
+
+static int check_extents(struct check *check, const struct wire_extent *extents, uint32_t n_extents,
+                         uint64_t bytes, uint32_t i)
+{
+        uint64_t sum = 0;
+
+        for (uint32_t j = 0; j < n_extents; j++) {
+                const struct wire_extent *extent = &extents[j];
+
+                if (extent->reserved)
+                        return invalid(check, "item %u extent %u: reserved is not 0", i, j);
+                if (extent->offset % EXTENT_UNIT || extent->length % EXTENT_UNIT || !extent->length)
+                        return invalid(check,
+                                       "item %u extent %u: offset %llu, length %llu, expected "
+                                       "multiples of %u, length not 0",
+                                       i, j, (unsigned long long)extent->offset,
+                                       (unsigned long long)extent->length, EXTENT_UNIT);
+                if (extent->offset + extent->length < extent->offset || sum + extent->length < sum)
+                        return invalid(check, "item %u extent %u: offset and length overflow", i,
+                                       j);
+                sum += extent->length;
+        }
+        if (n_extents && sum < bytes)
+                return invalid(check, "item %u: %u extents hold %llu bytes of %llu", i, n_extents,
+                               (unsigned long long)sum, (unsigned long long)bytes);
+        return 0;
+}
+
+static int check_result_item(struct check *check, uint32_t i)
+{
+        const struct wire_result_item *item = (const void *)(check->packet + check->offset);
+        const struct wire_extent *extents;
+        int r = take(check, "item", 1, sizeof(*item));
+
+        if (!r)
+                r = check_status(check, item->status);
+        if (r)
+                return r;
+        if (item->index >= WIRE_ITEMS_MAX)
+                return invalid(check, "item %u: index is %u, expected less than %u", i, item->index,
+                               WIRE_ITEMS_MAX);
+        if (item->bytes > LAYOUT_OBJECT_MAX)
+                return invalid(check, "item %u: bytes is %llu, expected at most %llu", i,
+                               (unsigned long long)item->bytes,
+                               (unsigned long long)LAYOUT_OBJECT_MAX);
+        if (item->n_extents > WIRE_EXTENTS_MAX || item->n_pieces > CHECKSUM_PIECES_MAX)
+                return invalid(check, "item %u: n_extents %u, n_pieces %u, expected at most %u, %u",
+                               i, item->n_extents, item->n_pieces, WIRE_EXTENTS_MAX,
+                               CHECKSUM_PIECES_MAX);
+        extents = (const void *)(check->packet + check->offset);
+        r = take(check, "extents", item->n_extents, sizeof(*extents));
+        if (!r)
+                r = check_extents(check, extents, item->n_extents, item->bytes, i);
+        return r ? r : take(check, "pieces", item->n_pieces, sizeof(uint64_t));
+}
+
+static int check_result(struct check *check)
+{
+        int r = 0;
+
+        for (uint32_t i = 0; !r && i < check->header->n_items; i++)
+                r = check_result_item(check, i);
+        return r;
+}
+
+static int check_text(struct check *check)
+{
+        return take(check, "bytes of text", check->header->n_items, 1);
+}
+
+static int check_bye(struct check *check)
+{
+        const struct wire_bye *bye = (const void *)check->packet;
+        int r = check_status(check, bye->status);
+
+        if (!r && bye->reserved)
+                r = invalid(check, "reserved is not 0");
+        return r ? r : check_string(check, "why", bye->why, sizeof(bye->why));
+}
+
+/* What a kind's header may hold. */
+#define KIND_MORE    (1u << 0) /* can be a part of several */
+#define KIND_ITEMS   (1u << 1) /* n_items counts something; else it is 0 */
+#define KIND_REQUEST (1u << 2) /* has a request id */
+
+static const struct kind {
+        uint32_t fixed_bytes; /* 0: no such kind */
+        uint32_t flags;
+        int (*check)(struct check *check);
+} kinds[] = {
+        [WIRE_HELLO] = {sizeof(struct wire_hello), KIND_REQUEST, check_hello},
+        [WIRE_WELCOME] = {sizeof(struct wire_welcome), 0, check_welcome},
+        [WIRE_ARENA] = {sizeof(struct wire_arena), 0, check_arena},
+        [WIRE_ATTACH] = {sizeof(struct wire_attach), KIND_ITEMS | KIND_REQUEST, check_attach},
+        [WIRE_ATTACHED] = {sizeof(struct wire_attached), KIND_REQUEST, check_attached},
+        [WIRE_RESERVE] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                          check_reserve},
+        [WIRE_COMMIT] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                         check_commit},
+        [WIRE_ABORT] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                        check_leases},
+        [WIRE_ACQUIRE] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                          check_keys},
+        [WIRE_ADOPT] = {sizeof(struct wire_adopt), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                        check_keys},
+        [WIRE_RELEASE] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                          check_leases},
+        [WIRE_CANCEL] = {sizeof(struct wire_cancel), KIND_REQUEST, check_cancel},
+        [WIRE_COPIES_ENDED] = {sizeof(struct wire_copies_ended), KIND_REQUEST, check_nothing},
+        [WIRE_GRANTED] = {sizeof(struct wire_granted), KIND_MORE | KIND_REQUEST, check_granted},
+        [WIRE_RESULT] = {sizeof(struct wire_header), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                         check_result},
+        [WIRE_ADMIN] = {sizeof(struct wire_header), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                        check_text},
+        [WIRE_ADMIN_REPLY] = {sizeof(struct wire_header), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                              check_text},
+        [WIRE_BYE] = {sizeof(struct wire_bye), 0, check_bye},
+};
+
+static const struct kind *find_kind(uint16_t number)
+{
+        if (number >= sizeof(kinds) / sizeof(kinds[0]) || !kinds[number].fixed_bytes)
+                return NULL;
+        return &kinds[number];
+}
+
+/* What holds for every kind, also for those that a later version adds. */
+static int check_header(struct check *check, size_t length)
+{
+        const struct wire_header *header = check->header;
+
+        if (length < sizeof(*header) || length > WIRE_MESSAGE_MAX)
+                return invalid(check, "a packet of %zu bytes, expected %zu to %u", length,
+                               sizeof(*header), WIRE_MESSAGE_MAX);
+        if (header->magic != WIRE_MAGIC)
+                return invalid(check, "magic is 0x%08x, expected 0x%08x", header->magic,
+                               WIRE_MAGIC);
+        if (header->length != length)
+                return invalid(check, "length is %u, expected the packet's %zu", header->length,
+                               length);
+        return 0;
+}
+
+static int check_kind(struct check *check, const struct kind *kind)
+{
+        const struct wire_header *header = check->header;
+        int r;
+
+        if (header->length < kind->fixed_bytes)
+                return invalid(check, "length is %u, expected at least %u", header->length,
+                               kind->fixed_bytes);
+        if (header->flags & WIRE_MORE && !(kind->flags & KIND_MORE))
+                return invalid(check, "MORE is set, expected a message of its own");
+        if (header->n_items && !(kind->flags & KIND_ITEMS))
+                return invalid(check, "n_items is %u, expected 0", header->n_items);
+        if (!header->request && kind->flags & KIND_REQUEST)
+                return invalid(check, "request is 0, expected an id");
+        check_flags(check, "header", 0, header->flags, WIRE_MORE);
+
+        check->offset = kind->fixed_bytes;
+        r = kind->check(check);
+        if (!r && check->offset != header->length)
+                r = invalid(check, "length is %u, expected %u", header->length, check->offset);
+        return r;
+}
+
+int message_check(const void *packet, size_t length, struct why *why)
+{
+        struct check check = {.packet = packet, .header = packet, .why = why};
+        const struct kind *kind;
+        int r;
+
+        r = check_header(&check, length);
+        if (r)
+                return r;
+        kind = find_kind(check.header->kind);
+        if (!kind) {
+                why_set(why, "unknown kind %u", check.header->kind);
+                return MESSAGE_E_UNSUPPORTED;
+        }
+        r = check_kind(&check, kind);
+        if (!r && check.unsupported)
+                r = MESSAGE_E_UNSUPPORTED;
+        if (r)
+                why_prefix(why, "%s", message_kind_name(check.header->kind));
+        return r;
+}
