@@ -432,6 +432,18 @@ void catalog_delete(struct catalog *catalog, struct catalog_op *op, const struct
         submit(catalog, op);
 }
 
+void catalog_delete_key(struct catalog *catalog, struct catalog_op *op, const void *key,
+                        size_t key_bytes)
+{
+        op->kind = KIND_DELETE;
+        op->sync = false;
+        op->value = NULL;
+        op->value_bytes = 0;
+        memcpy(op->key, key, key_bytes);
+        op->key_bytes = (uint32_t)key_bytes;
+        submit(catalog, op);
+}
+
 void catalog_sync(struct catalog *catalog, struct catalog_op *op)
 {
         op->kind = KIND_SYNC;
@@ -465,7 +477,7 @@ struct catalog_cursor {
 
 int catalog_cursor_open(struct catalog_cursor **ret_cursor, struct catalog *catalog)
 {
-        static const char first = CATALOG_ENTRY_PREFIX, end = CATALOG_ENTRY_PREFIX + 1;
+        static const char end = CATALOG_ENTRY_PREFIX + 1;
         struct catalog_cursor *cursor = calloc(1, sizeof(*cursor));
 
         if (!cursor)
@@ -475,9 +487,17 @@ int catalog_cursor_open(struct catalog_cursor **ret_cursor, struct catalog *cata
         rocksdb_readoptions_set_readahead_size(cursor->options, READAHEAD_BYTES);
         rocksdb_readoptions_set_iterate_upper_bound(cursor->options, &end, 1);
         cursor->iterator = rocksdb_create_iterator(catalog->db, cursor->options);
-        rocksdb_iter_seek(cursor->iterator, &first, 1);
+        catalog_cursor_rewind(cursor);
         *ret_cursor = cursor;
         return 0;
+}
+
+void catalog_cursor_rewind(struct catalog_cursor *cursor)
+{
+        static const char first = CATALOG_ENTRY_PREFIX;
+
+        rocksdb_iter_seek(cursor->iterator, &first, 1);
+        cursor->started = false;
 }
 
 bool catalog_cursor_next(struct catalog_cursor *cursor, const void **ret_key, size_t *ret_key_bytes,

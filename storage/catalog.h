@@ -75,6 +75,9 @@ void catalog_put(struct catalog *catalog, struct catalog_op *op, const struct ob
                  uint64_t claim, void *value, size_t value_bytes);
 void catalog_delete(struct catalog *catalog, struct catalog_op *op, const struct object_key *key,
                     uint64_t claim, bool sync);
+/* Deletes an entry by the key that a cursor gave (at most CATALOG_ENTRY_KEY_BYTES). */
+void catalog_delete_key(struct catalog *catalog, struct catalog_op *op, const void *key,
+                        size_t key_bytes);
 /* Makes all that was queued before durable. */
 void catalog_sync(struct catalog *catalog, struct catalog_op *op);
 /* Queues the (sealed) pool record, durably. @record is malloc'd and becomes the catalog's. */
@@ -91,5 +94,7 @@ int catalog_cursor_open(struct catalog_cursor **ret_cursor, struct catalog *cata
 /* false at the end or on failure. Key and value are valid until the next call. */
 bool catalog_cursor_next(struct catalog_cursor *cursor, const void **ret_key, size_t *ret_key_bytes,
                          const void **ret_value, size_t *ret_value_bytes);
+/* Back to the first entry of the same view. */
+void catalog_cursor_rewind(struct catalog_cursor *cursor);
 /* Ends the walk. 0, or a negative errno when it ended early. */
 int catalog_cursor_close(struct catalog_cursor *cursor);

@@ -55,6 +55,7 @@ void catalog_entry_encode(void *value, const struct catalog_entry *entry)
                 .committed_ns = object->committed_ns,
                 .parent = object->parent,
                 .boundary_tokens = object->boundary_tokens,
+                .cell = object->cell,
                 .n_extents = entry->n_extents,
                 .n_covers = object->n_covers,
         };
@@ -90,6 +91,7 @@ static void fill_object(struct tier_object *object, const struct catalog_entry_h
         object->parent_unknown = head->flags & SEGMENT_PARENT_UNKNOWN;
         object->croppable = head->flags & SEGMENT_CROPPABLE;
         object->boundary_tokens = head->boundary_tokens;
+        object->cell = head->cell;
         object->generation = head->generation;
         object->raw_bytes = head->raw_bytes;
         object->committed_ns = head->committed_ns;

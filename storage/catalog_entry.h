@@ -44,7 +44,8 @@ struct catalog_entry_head {
         uint8_t writer_boot_id[16];
         struct digest parent;
         uint32_t boundary_tokens;
-        uint32_t codec;
+        uint16_t codec;
+        uint16_t cell; /* of the layout: group and shard */
         uint32_t n_extents;
         uint32_t n_covers;
 };
@@ -60,6 +61,7 @@ _Static_assert(offsetof(struct catalog_entry_head, writer_boot_id) == 56, "entry
 _Static_assert(offsetof(struct catalog_entry_head, parent) == 72, "entry layout");
 _Static_assert(offsetof(struct catalog_entry_head, boundary_tokens) == 104, "entry layout");
 _Static_assert(offsetof(struct catalog_entry_head, codec) == 108, "entry layout");
+_Static_assert(offsetof(struct catalog_entry_head, cell) == 110, "entry layout");
 _Static_assert(offsetof(struct catalog_entry_head, n_extents) == 112, "entry layout");
 _Static_assert(offsetof(struct catalog_entry_head, n_covers) == 116, "entry layout");
 

@@ -104,7 +104,7 @@ struct tier_read {
 struct tier_forget {
         /* The entry is off the catalog (with sync: durably) and the space is free again. */
         void (*on_freed)(struct tier_forget *forget, int result);
-        void *tier_private[8];
+        void *tier_private[40]; /* large enough that a forget never has to allocate */
 };
 
 struct tier_usage {

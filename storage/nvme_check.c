@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What nvme_open() would say, without changing anything: for --check-config. A path that
+ * a running daemon holds is right as it is.
+ */
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "storage/nvme_tier.h"
+
+static int check_parent(const char *path, const char *what, struct why *why)
+{
+        _cleanup_free_ char *copy = strdup(path);
+        const char *parent;
+
+        if (!copy)
+                return err_raise(-ENOMEM);
+        parent = dirname(copy);
+        if (access(parent, W_OK | X_OK) < 0) {
+                int r = -errno;
+
+                why_set(why, "%s %s: the folder %s is not writable (%s)", what, path, parent,
+                        strerror(-r));
+                return err_raise(r);
+        }
+        return 0;
+}
+
+static int check_room(const char *path, uint64_t have, uint64_t want, struct why *why)
+{
+        _cleanup_free_ char *copy = strdup(path);
+        struct statvfs fs;
+        uint64_t room;
+
+        if (!copy)
+                return err_raise(-ENOMEM);
+        if (want <= have)
+                return 0;
+        if (statvfs(path, &fs) < 0 && statvfs(dirname(copy), &fs) < 0)
+                return err_raise(-errno);
+        room = have + (uint64_t)fs.f_bavail * fs.f_frsize;
+        if (room >= want)
+                return 0;
+        why_set(why,
+                "%s: the file system has room for %llu bytes, %llu are asked for: lower "
+                "the limit, or name a larger file system",
+                path, (unsigned long long)room, (unsigned long long)want);
+        return err_raise(-ENOSPC);
+}
+
+static int check_found(const struct member *member, bool format, struct why *why)
+{
+        if (format || !member->found || member->found == SUPERBLOCK_E_EMPTY)
+                return 0;
+        if (member->found == SUPERBLOCK_E_NEWER) {
+                why_prefix(why, "%s", member->path);
+                return err_raise(-EPROTONOSUPPORT);
+        }
+        why_set(why,
+                "%s holds something that kvtierd did not write, or that is damaged: name "
+                "another path, or run kvtierd --format to overwrite it",
+                member->path);
+        return err_raise(-EEXIST);
+}
+
+static int check_existing(const char *path, const struct nvme_options *options, uint64_t share,
+                          struct why *why)
+{
+        struct member member;
+        struct stat st;
+        int r = member_open(&member, path, true, why);
+
+        if (r)
+                return r == MEMBER_E_BUSY ? 0 : r;
+        r = check_found(&member, options->format, why);
+        if (!r && member.is_block && share > member.size_bytes) {
+                why_set(why, "%s has %llu bytes, fewer than its share of %llu", path,
+                        (unsigned long long)member.size_bytes, (unsigned long long)share);
+                r = err_raise(-ENOSPC);
+        }
+        if (!r && !member.is_block && !fstat(member.fd, &st))
+                r = check_room(path, (uint64_t)st.st_blocks * 512, share, why);
+        member_close(&member);
+        return r;
+}
+
+static int check_path(const char *path, const struct nvme_options *options, uint64_t share,
+                      struct why *why)
+{
+        _cleanup_free_ char *file = member_data_path(path);
+        int r;
+
+        if (!file)
+                return err_raise(-ENOMEM);
+        if (!access(file, F_OK))
+                return check_existing(file, options, share, why);
+        r = check_parent(file, "NVMe path", why);
+        return r ? r : check_room(file, 0, share, why);
+}
+
+int nvme_check(const struct nvme_options *options, struct why *why)
+{
+        uint64_t share;
+        int r = 0;
+
+        if (!options->n_paths || options->n_paths > NVME_MEMBERS_MAX) {
+                why_set(why, "%u paths are given; 1 to %u are right", options->n_paths,
+                        NVME_MEMBERS_MAX);
+                return err_raise(-EINVAL);
+        }
+        share = options->bytes / options->n_paths;
+        if (share < NVME_MEMBER_BYTES_MIN) {
+                why_set(why, "%llu bytes over %u paths are too few; each needs at least %llu",
+                        (unsigned long long)options->bytes, options->n_paths,
+                        (unsigned long long)NVME_MEMBER_BYTES_MIN);
+                return err_raise(-EINVAL);
+        }
+        for (uint32_t i = 0; !r && i < options->n_paths; i++)
+                r = check_path(options->paths[i], options, share, why);
+        if (!r && access(options->catalog_path, W_OK | X_OK) < 0)
+                r = check_parent(options->catalog_path, "catalog", why);
+        return r;
+}

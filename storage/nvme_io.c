@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Jobs and their requests to the devices.
+ *
+ * A job is one object: its header, then its bytes, cut at the borders of segments (memory),
+ * extents (disk), registered slots and at NVME_REQUEST_BYTES. Requests are made only when
+ * one of the queue_depth places is free, so that memory does not grow with the queue.
+ * Reads go first, since somebody waits for them; after NVME_READS_IN_ROW requests a waiting
+ * write has its turn. Within reads and within writes the order is that of arrival.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "storage/nvme_tier.h"
+
+static uint64_t round_up(uint64_t bytes)
+{
+        return (bytes + SEGMENT_UNIT_BYTES - 1) / SEGMENT_UNIT_BYTES * SEGMENT_UNIT_BYTES;
+}
+
+struct nvme_job *nvme_job_new(struct nvme *nvme)
+{
+        struct nvme_job *job = calloc(1, sizeof(*job));
+
+        if (!job)
+                return NULL;
+        job->nvme = nvme;
+        if (nvme->n_free_headers) {
+                uint16_t block = nvme->free_headers[--nvme->n_free_headers];
+
+                job->header = (void *)(nvme->header_blocks + block * SEGMENT_HEADER_BYTES);
+                job->header_buffer = nvme->header_buffer;
+                return job;
+        }
+        job->header_buffer = IO_NO_BUFFER;
+        if (posix_memalign((void **)&job->header, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES)) {
+                free(job);
+                return NULL;
+        }
+        return job;
+}
+
+static void free_header(struct nvme_job *job)
+{
+        struct nvme *nvme = job->nvme;
+        uint8_t *block = (uint8_t *)job->header;
+
+        if (block >= nvme->header_blocks &&
+            block < nvme->header_blocks + NVME_HEADER_BLOCKS * SEGMENT_HEADER_BYTES)
+                nvme->free_headers[nvme->n_free_headers++] =
+                        (uint16_t)((size_t)(block - nvme->header_blocks) / SEGMENT_HEADER_BYTES);
+        else
+                free(block);
+}
+
+struct nvme_job *nvme_job_free(struct nvme_job *job)
+{
+        if (!job)
+                return NULL;
+        free_header(job);
+        free(job->entry);
+        free(job);
+        return NULL;
+}
+
+/* The registered slot of @bytes, and how far it reaches; IO_NO_BUFFER when there is none. */
+static int32_t find_buffer(const struct nvme *nvme, uint32_t arena_id, const uint8_t *bytes,
+                           uint64_t *length)
+{
+        if (arena_id == TIER_MEMORY_UNREGISTERED)
+                return IO_NO_BUFFER;
+        for (uint32_t i = 0; i < nvme->n_memories; i++) {
+                const struct nvme_memory *memory = &nvme->memories[i];
+                uint64_t at, rest;
+
+                if (memory->arena_id != arena_id)
+                        continue;
+                if (!memory->slots || bytes < memory->base ||
+                    bytes >= memory->base + memory->length)
+                        return IO_NO_BUFFER;
+                at = (uint64_t)(bytes - memory->base);
+                rest = IO_BUFFER_BYTES_MAX - at % IO_BUFFER_BYTES_MAX;
+                if (*length > rest)
+                        *length = rest;
+                return memory->slots[at / IO_BUFFER_BYTES_MAX];
+        }
+        return IO_NO_BUFFER;
+}
+
+static const struct tier_segment *segments_of(const struct nvme_job *job, uint32_t *ret_n)
+{
+        *ret_n = job->write ? job->write->n_segments : job->read->n_segments;
+        return job->write ? job->write->segments : job->read->segments;
+}
+
+/* The memory of the next request: the header first, then the object's segments. */
+static void next_memory(struct nvme_job *job, struct io_request *io, uint64_t *length)
+{
+        const struct tier_segment *segments;
+        uint32_t n_segments;
+        uint64_t left;
+
+        if (!job->offset) {
+                io->bytes = (uint8_t *)job->header;
+                io->buffer = job->header_buffer;
+                *length = SEGMENT_HEADER_BYTES;
+                return;
+        }
+        segments = segments_of(job, &n_segments);
+        assert(job->segment < n_segments);
+        left = round_up(segments[job->segment].length) - job->segment_offset;
+        if (*length > left)
+                *length = left;
+        io->bytes = (uint8_t *)segments[job->segment].bytes + job->segment_offset;
+        io->buffer = find_buffer(job->nvme, segments[job->segment].arena_id, io->bytes, length);
+        job->segment_offset += *length;
+        if (*length == left) {
+                job->segment++;
+                job->segment_offset = 0;
+        }
+}
+
+static void make_request(struct nvme_job *job, struct io_request *io)
+{
+        const struct segment_extent *extent = &job->extents.at[job->extent];
+        uint64_t extent_bytes = (uint64_t)extent->count * SEGMENT_UNIT_BYTES;
+        uint64_t length = extent_bytes - job->extent_offset;
+
+        if (length > NVME_REQUEST_BYTES)
+                length = NVME_REQUEST_BYTES;
+        next_memory(job, io, &length);
+        io->file = extent->member;
+        io->is_write = job->write;
+        io->length = (uint32_t)length;
+        io->offset = extent->first * SEGMENT_UNIT_BYTES + job->extent_offset;
+        job->offset += length;
+        job->extent_offset += length;
+        if (job->extent_offset == extent_bytes) {
+                job->extent++;
+                job->extent_offset = 0;
+        }
+}
+
+/* Bytes that the object has queued or in flight at each of its members. */
+static void count_in_flight(struct nvme_job *job, bool add)
+{
+        struct nvme *nvme = job->nvme;
+
+        for (uint32_t i = 0; i < job->extents.n; i++) {
+                const struct segment_extent *extent = &job->extents.at[i];
+                uint64_t bytes = (uint64_t)extent->count * SEGMENT_UNIT_BYTES;
+
+                nvme->space.members[extent->member].bytes_in_flight += add ? bytes : -bytes;
+                nvme->queued_bytes += add ? bytes : -bytes;
+        }
+}
+
+static struct nvme_job_queue *queue_of(struct nvme_job *job)
+{
+        return job->write ? &job->nvme->writes : &job->nvme->reads;
+}
+
+static void leave_queue(struct nvme_job *job)
+{
+        TAILQ_REMOVE(queue_of(job), job, queue_link);
+        job->is_submitted = true;
+}
+
+static void submit_requests(struct nvme *nvme);
+
+static void on_request_done(struct io_request *io, int result)
+{
+        struct nvme_request *request = (struct nvme_request *)io;
+        struct nvme_job *job = request->job;
+        struct nvme *nvme = job->nvme;
+
+        SLIST_INSERT_HEAD(&nvme->free_requests, request, link);
+        job->n_requests--;
+        if (result) {
+                nvme->io_errors++;
+                job->result = result;
+                if (!job->is_submitted)
+                        leave_queue(job); /* the rest would be in vain */
+        } else if (io->is_write) {
+                nvme->written_bytes += io->length;
+        } else {
+                nvme->read_bytes += io->length;
+        }
+        /* The devices first, then what is done with the object. */
+        submit_requests(nvme);
+        if (job->is_submitted && !job->n_requests) {
+                count_in_flight(job, false);
+                nvme_job_done(job);
+        }
+}
+
+static struct nvme_job *choose_job(struct nvme *nvme)
+{
+        struct nvme_job *read = TAILQ_FIRST(&nvme->reads);
+        struct nvme_job *write = TAILQ_FIRST(&nvme->writes);
+
+        if (read && (!write || nvme->n_reads_in_row < NVME_READS_IN_ROW)) {
+                nvme->n_reads_in_row++;
+                return read;
+        }
+        nvme->n_reads_in_row = 0;
+        return write;
+}
+
+static void submit_requests(struct nvme *nvme)
+{
+        struct nvme_request *request;
+        struct nvme_job *job;
+
+        while ((request = SLIST_FIRST(&nvme->free_requests)) && (job = choose_job(nvme))) {
+                SLIST_REMOVE_HEAD(&nvme->free_requests, link);
+                request->job = job;
+                request->io.on_done = on_request_done;
+                make_request(job, &request->io);
+                job->n_requests++;
+                if (job->offset == job->end)
+                        leave_queue(job);
+                io_submit(nvme->io, &request->io);
+        }
+}
+
+void nvme_job_start(struct nvme_job *job)
+{
+        job->end = 0;
+        for (uint32_t i = 0; i < job->extents.n; i++)
+                job->end += (uint64_t)job->extents.at[i].count * SEGMENT_UNIT_BYTES;
+        count_in_flight(job, true);
+        TAILQ_INSERT_TAIL(queue_of(job), job, queue_link);
+        submit_requests(job->nvme);
+}
+
+static void remove_slots(struct nvme *nvme, struct nvme_memory *memory)
+{
+        for (uint32_t i = 0; memory->slots && i < memory->n_slots; i++)
+                if (memory->slots[i] != IO_NO_BUFFER)
+                        io_remove_buffer(nvme->io, memory->slots[i]);
+        free(memory->slots);
+        memory->slots = NULL;
+}
+
+/* All of it, or none. */
+static int register_memory(struct nvme *nvme, struct nvme_memory *memory)
+{
+        memory->n_slots =
+                (uint32_t)((memory->length + IO_BUFFER_BYTES_MAX - 1) / IO_BUFFER_BYTES_MAX);
+        memory->slots = malloc(memory->n_slots * sizeof(*memory->slots));
+        if (!memory->slots)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < memory->n_slots; i++)
+                memory->slots[i] = IO_NO_BUFFER;
+        for (uint32_t i = 0; i < memory->n_slots; i++) {
+                uint64_t at = i * IO_BUFFER_BYTES_MAX, length = memory->length - at;
+                int r;
+
+                if (length > IO_BUFFER_BYTES_MAX)
+                        length = IO_BUFFER_BYTES_MAX;
+                r = nvme->force & NVME_FORCE_UNREGISTERED
+                            ? -ENOMEM
+                            : io_add_buffer(nvme->io, memory->base + at, length, &memory->slots[i]);
+                if (r) {
+                        remove_slots(nvme, memory);
+                        return r;
+                }
+        }
+        return 0;
+}
+
+int nvme_add_memory(struct tier *tier, uint32_t arena_id, void *base, uint64_t length)
+{
+        struct nvme *nvme = (struct nvme *)tier;
+        struct nvme_memory *memories =
+                realloc(nvme->memories, (nvme->n_memories + 1) * sizeof(*memories));
+        struct nvme_memory *memory;
+        int r;
+
+        if (!memories)
+                return err_raise(-ENOMEM);
+        nvme->memories = memories;
+        memory = &memories[nvme->n_memories++];
+        *memory = (struct nvme_memory){.arena_id = arena_id, .base = base, .length = length};
+        r = register_memory(nvme, memory);
+        /* On the thread pool nothing is registered, which has been said. */
+        if (r && !(nvme->degraded & (NVME_DEGRADED_UNREGISTERED | NVME_DEGRADED_THREADS))) {
+                nvme->degraded |= NVME_DEGRADED_UNREGISTERED;
+                nvme_notice(nvme,
+                            "memory could not be registered with io_uring (%s): transfers "
+                            "cost more; raise the memlock limit",
+                            strerror(-r));
+        }
+        return 0;
+}
+
+void nvme_remove_memory(struct tier *tier, uint32_t arena_id)
+{
+        struct nvme *nvme = (struct nvme *)tier;
+
+        for (uint32_t i = 0; i < nvme->n_memories; i++) {
+                if (nvme->memories[i].arena_id != arena_id)
+                        continue;
+                remove_slots(nvme, &nvme->memories[i]);
+                nvme->memories[i] = nvme->memories[--nvme->n_memories];
+                return;
+        }
+}
+
+void nvme_drop_memories(struct nvme *nvme)
+{
+        while (nvme->n_memories)
+                nvme_remove_memory(&nvme->tier, nvme->memories[0].arena_id);
+        free(nvme->memories);
+        nvme->memories = NULL;
+}
