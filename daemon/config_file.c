@@ -427,6 +427,15 @@ static int map_values(struct config_file *file, const char *name, const void *te
         return 0;
 }
 
+/* A file of comments holds no map, which libcyaml insists on. */
+static bool has_keys(const struct config_file *file)
+{
+        for (unsigned key = 0; key < CONFIG_N_KEYS; key++)
+                if (file->lines[key])
+                        return true;
+        return false;
+}
+
 int config_file_parse(struct config_file *ret_file, const char *name, const void *text,
                       size_t length, struct why *why)
 {
@@ -438,7 +447,7 @@ int config_file_parse(struct config_file *ret_file, const char *name, const void
                 return -EINVAL;
         }
         r = find_lines(&file, name, text, length, why);
-        if (!r && length)
+        if (!r && has_keys(&file))
                 r = map_values(&file, name, text, length, why);
         if (!r)
                 *ret_file = file;

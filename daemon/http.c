@@ -13,7 +13,7 @@
 
 #define CONNECTIONS_MAX      64u
 #define CONNECTION_BYTES_MAX 16384u
-#define IDLE_SECONDS_MAX     10u
+#define IDLE_SECONDS         10u
 
 struct http {
         struct MHD_Daemon *server;
@@ -107,12 +107,27 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         run_server(poll->data);
 }
 
+static unsigned n_connections(const struct http *http)
+{
+        return MHD_get_daemon_info(http->server, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
+                ->num_connections;
+}
+
 /* Lets the server do what it can without waiting, and asks when it wants to be called. */
 static void run_server(struct http *http)
 {
         MHD_UNSIGNED_LONG_LONG timeout_ms;
+        unsigned before;
 
-        MHD_run(http->server);
+        /*
+         * At its limit of connections the server stops looking at the listening socket, and
+         * looks again only in the run after the one that ended a connection.
+         */
+        do {
+                before = n_connections(http);
+                MHD_run(http->server);
+        } while (n_connections(http) < before);
+
         if (MHD_get_timeout(http->server, &timeout_ms) == MHD_YES)
                 uv_timer_start(&http->timer, on_timer, timeout_ms, 0);
         else
@@ -141,13 +156,13 @@ static int listen_socket(const struct sockaddr_storage *address, uint16_t *ret_p
         return steal_fd(&fd);
 }
 
-static int start_server(struct http *http, int fd)
+static int start_server(struct http *http, int fd, unsigned idle_seconds)
 {
-        http->server = MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http,
-                                        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                                        CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-                                        IDLE_SECONDS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                                        (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_END);
+        http->server = MHD_start_daemon(
+                MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET, fd,
+                MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+                idle_seconds ? idle_seconds : IDLE_SECONDS, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_END);
         return http->server ? 0 : err_raise(-ENOMEM);
 }
 
@@ -188,7 +203,7 @@ int http_new(struct http **ret_http, uv_loop_t *loop, const struct http_options 
         if (fd < 0)
                 return fd;
         /* From here on the socket is the server's. */
-        r = start_server(http, fd);
+        r = start_server(http, fd, options->idle_seconds);
         if (r) {
                 why_set(why, "metrics.listen: the HTTP server does not start");
                 return r;

@@ -4,8 +4,8 @@
  *
  * libmicrohttpd runs without a thread of its own: its epoll fd is polled on the loop, so
  * handlers read the daemon's state without locks. Answers are built in memory and sent
- * without blocking; a slow or silent client costs one connection slot until its time-out
- * (10 s), never the loop.
+ * without blocking; a slow or silent client costs one connection slot until its time-out,
+ * never the loop.
  */
 #pragma once
 
@@ -27,6 +27,7 @@ struct http_options {
         /* Non-zero when requests can be served; else @why says what is missing. */
         int (*is_ready)(void *user, struct why *why);
         void *user;
+        unsigned idle_seconds; /* a silent connection is ended after it; 0: 10 */
 };
 
 /* Starts listening. 0 or a negative errno, with @why. */

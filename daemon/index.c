@@ -19,7 +19,7 @@
 struct index {
         struct record_pool boundaries;
         struct record_pool objects;
-        uint32_t *heads; /* boundaries by digest */
+        uint32_t *heads;  /* boundaries by digest */
         uint64_t n_heads; /* a power of two */
         uint64_t hash_seed;
         struct placement_order order;
@@ -66,8 +66,7 @@ int index_new(struct index **ret_index, uint64_t objects_max, struct presence_ta
                 return err_raise(-ENOMEM);
         index->table = table;
         /* Clients choose the digests: without the seed they could put all in one chain. */
-        if (getrandom(&index->hash_seed, sizeof(index->hash_seed), 0) !=
-            sizeof(index->hash_seed))
+        if (getrandom(&index->hash_seed, sizeof(index->hash_seed), 0) != sizeof(index->hash_seed))
                 return err_raise(-EIO);
         r = init_records(index, objects_max);
         if (r < 0)
@@ -418,8 +417,7 @@ void index_remove(struct index *index, struct index_object *object)
 
 /* ---- where objects are ---- */
 
-static void add_bits(const struct index_object *object, uint32_t bank,
-                     struct presence_bits *bits)
+static void add_bits(const struct index_object *object, uint32_t bank, struct presence_bits *bits)
 {
         uint64_t bit = UINT64_C(1) << object->cell % PRESENCE_CELLS_PER_BANK;
 
@@ -435,9 +433,8 @@ static void add_bits(const struct index_object *object, uint32_t bank,
  * The bits of a bank, by asking all objects and covers; stops when @enough are found: a
  * boundary may have thousands of covers, and most often the first says all.
  */
-static struct presence_bits collect_bits(struct index *index,
-                                         const struct index_boundary *boundary, uint32_t bank,
-                                         uint64_t enough)
+static struct presence_bits collect_bits(struct index *index, const struct index_boundary *boundary,
+                                         uint32_t bank, uint64_t enough)
 {
         struct presence_bits bits = {0};
 
@@ -512,8 +509,7 @@ static bool any_is_in(struct index *index, const struct index_boundary *boundary
         return false;
 }
 
-static void object_entered(struct index *index, struct index_object *object,
-                           enum index_tier tier)
+static void object_entered(struct index *index, struct index_object *object, enum index_tier tier)
 {
         struct index_boundary *boundary = index_boundary_at(index, object->boundary);
 
@@ -539,8 +535,8 @@ static void object_left(struct index *index, struct index_object *object, enum i
         publish(index, object);
 }
 
-static void location_changed(struct index *index, struct index_object *object,
-                             enum index_tier tier, bool was_in)
+static void location_changed(struct index *index, struct index_object *object, enum index_tier tier,
+                             bool was_in)
 {
         if (is_in(object, tier) == was_in)
                 return;
@@ -574,8 +570,8 @@ static const struct digest *digest_in(const struct digest *digests, size_t strid
 }
 
 /* Each pass reads what the pass before has asked for. */
-static void prefetch_round(const struct index *index, uint16_t layout,
-                           const struct digest *digests, size_t stride, size_t n)
+static void prefetch_round(const struct index *index, uint16_t layout, const struct digest *digests,
+                           size_t stride, size_t n)
 {
         uint32_t *heads[PREFETCH_ROUND];
         uint64_t seed = layout_table_at(&index->layouts, layout)->seeds[0];
@@ -605,11 +601,9 @@ static void prefetch_round(const struct index *index, uint16_t layout,
                         continue;
                 boundary = record_pool_at(&index->boundaries, *heads[i]);
                 if (boundary->first_object)
-                        __builtin_prefetch(
-                                record_pool_at(&index->objects, boundary->first_object));
+                        __builtin_prefetch(record_pool_at(&index->objects, boundary->first_object));
                 if (boundary->hash_next)
-                        __builtin_prefetch(
-                                record_pool_at(&index->boundaries, boundary->hash_next));
+                        __builtin_prefetch(record_pool_at(&index->boundaries, boundary->hash_next));
         }
 }
 

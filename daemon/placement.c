@@ -12,8 +12,7 @@ int placement_order_init(struct placement_order *order, uint64_t boundaries_max)
         *order = (struct placement_order){.boundaries_max = boundaries_max};
         for (int tier = 0; tier < INDEX_N_TIERS; tier++) {
                 void *links;
-                int r = record_array_new(&links, boundaries_max + 1,
-                                         sizeof(struct placement_link));
+                int r = record_array_new(&links, boundaries_max + 1, sizeof(struct placement_link));
 
                 if (r < 0) {
                         placement_order_deinit(order);
@@ -147,8 +146,7 @@ void placement_adopt(struct index *index, struct index_boundary *boundary)
         boundary->touched_s = INDEX_NEVER;
 }
 
-static void move_behind(struct index *index, const struct index_boundary *boundary,
-                        uint32_t anchor)
+static void move_behind(struct index *index, const struct index_boundary *boundary, uint32_t anchor)
 {
         struct placement_order *order = index_order(index);
         uint32_t id = index_boundary_id(index, boundary);
@@ -169,8 +167,7 @@ void placement_touch(struct index *index, struct index_boundary *boundary, uint3
         while (fresh && fresh->touched_s != now_s)
                 fresh = parent_of(index, fresh);
         anchor = fresh ? index_boundary_id(index, fresh) : INDEX_NONE;
-        for (struct index_boundary *each = boundary; each != fresh;
-             each = parent_of(index, each)) {
+        for (struct index_boundary *each = boundary; each != fresh; each = parent_of(index, each)) {
                 move_behind(index, each, anchor);
                 each->touched_s = now_s;
         }

@@ -70,8 +70,7 @@ static int fill_header(struct presence_table *table, uint64_t objects_max,
 {
         struct presence_header *header = table->header;
 
-        if (getrandom(&header->hash_key, sizeof(header->hash_key), 0) !=
-            sizeof(header->hash_key))
+        if (getrandom(&header->hash_key, sizeof(header->hash_key), 0) != sizeof(header->hash_key))
                 return err_raise(-EIO);
         header->magic = PRESENCE_MAGIC;
         header->version = PRESENCE_VERSION;
@@ -178,8 +177,7 @@ struct probe {
         bool found_away, free_away; /* not in the home bucket */
 };
 
-static void probe_bucket(struct probe *probe, struct presence_entry *bucket,
-                         uint64_t fingerprint)
+static void probe_bucket(struct probe *probe, struct presence_entry *bucket, uint64_t fingerprint)
 {
         for (unsigned i = 0; i < PRESENCE_BUCKET_ENTRIES; i++) {
                 uint64_t found = own_fingerprint(&bucket[i]);
