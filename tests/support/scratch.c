@@ -7,7 +7,12 @@
 
 void scratch_make(char *ret_path, size_t size)
 {
-        snprintf(ret_path, size, "/var/tmp/kvtier-test-XXXXXX");
+        scratch_make_in("/var/tmp", ret_path, size);
+}
+
+void scratch_make_in(const char *parent, char *ret_path, size_t size)
+{
+        snprintf(ret_path, size, "%s/kvtier-test-XXXXXX", parent);
         if (!mkdtemp(ret_path)) {
                 perror(ret_path);
                 abort();
