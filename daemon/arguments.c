@@ -99,7 +99,7 @@ int arguments_load_config(const struct arguments *arguments, struct config *ret_
                 r = config_apply_override(&config, level, why);
         }
         if (!r)
-                r = config_check(&config, why);
+                r = config_check(&config, arguments->format, why);
         if (r)
                 return r;
         *ret_config = config;

@@ -11,6 +11,7 @@
 #include "daemon/config_file.h"
 #include "daemon/config_key.h"
 #include "storage/host.h"
+#include "storage/nvme.h"
 
 #define STATE_CATALOG "/var/lib/kvtier/catalog"
 
@@ -72,6 +73,7 @@ void config_defaults(struct config *ret_config)
 static int set_from_file(struct config *config, const struct config_file *file, enum config_key key,
                          struct why *why)
 {
+        const char *value = file->values[key];
         int r = 0;
 
         if (!file->lines[key])
@@ -81,14 +83,17 @@ static int set_from_file(struct config *config, const struct config_file *file, 
                 config_key_clear(key, config);
                 for (uint32_t i = 0; i < file->n_paths && !r; i++)
                         r = config_key_set(key, config, file->paths[i], why);
-        } else if (file->values[key]) {
-                r = config_key_set(key, config, file->values[key], why);
-                if (!*file->values[key])
-                        config->origin[key] = CONFIG_FROM_DEFAULT;
+        } else if (value) {
+                r = config_key_set(key, config, value, why);
         }
-        if (r)
+        if (r) {
                 name_place(config, key, why);
-        return r;
+                return r;
+        }
+        /* An empty text asks for the default, where that is not a matter of bounds. */
+        if (value && !*value)
+                config->origin[key] = CONFIG_FROM_DEFAULT;
+        return 0;
 }
 
 int config_parse(struct config *ret_config, const char *name, const void *text, size_t length,
@@ -276,26 +281,35 @@ static int check_host(const struct config *config, struct why *why)
         return r;
 }
 
-static int check_nvme(const struct config *config, struct why *why)
+static int check_nvme(const struct config *config, bool format, struct why *why)
 {
+        const char *paths[CONFIG_PATHS_MAX];
+        struct nvme_options options = {
+                .paths = paths,
+                .n_paths = config->nvme.n_paths,
+                .bytes = config->nvme.bytes,
+                .catalog_path = config->nvme.catalog,
+                .format = format,
+        };
         int r;
 
         if (!config->nvme.n_paths)
                 return 0;
-        for (uint32_t i = 0; i < config->nvme.n_paths; i++) {
-                r = check_parent(config->nvme.paths[i], why);
-                if (r) {
-                        name_place(config, CONFIG_NVME_PATHS, why);
-                        return r;
-                }
-        }
-        r = check_parent(config->nvme.catalog, why);
-        if (r)
+        /* A derived one is as right as the path that it lies beside. */
+        if (config->origin[CONFIG_NVME_CATALOG] != CONFIG_FROM_DEFAULT &&
+            check_parent(config->nvme.catalog, why)) {
                 name_place(config, CONFIG_NVME_CATALOG, why);
+                return -EINVAL;
+        }
+        for (uint32_t i = 0; i < config->nvme.n_paths; i++)
+                paths[i] = config->nvme.paths[i];
+        r = nvme_check(&options, why);
+        if (r)
+                name_place(config, r == -ENOSPC ? CONFIG_NVME_BYTES : CONFIG_NVME_PATHS, why);
         return r;
 }
 
-int config_check(const struct config *config, struct why *why)
+int config_check(const struct config *config, bool format, struct why *why)
 {
         int r;
 
@@ -307,7 +321,7 @@ int config_check(const struct config *config, struct why *why)
         r = check_host(config, why);
         if (r)
                 return r;
-        return check_nvme(config, why);
+        return check_nvme(config, format, why);
 }
 
 static bool differs(const struct config *a, const struct config *b, enum config_key key)

@@ -132,9 +132,10 @@ int config_apply_override(struct config *config, const char *assignment, struct 
 
 /*
  * What one key alone cannot tell: sizes against each other and against this machine,
- * folders that must exist. 0 or -EINVAL. Call it after the last override.
+ * folders that must exist. @format: unknown content of nvme.paths is no fault. 0 or a
+ * negative errno. Call it after the last override.
  */
-int config_check(const struct config *config, struct why *why);
+int config_check(const struct config *config, bool format, struct why *why);
 
 /* One bit a key: 1u << enum config_key. */
 struct config_changes {

@@ -17,7 +17,8 @@
 #define GIB (1024 * MIB)
 #define TIB (1024 * GIB)
 
-#define SAMPLE SOURCE_ROOT "/deploy/kvtierd.conf"
+#define SAMPLE   SOURCE_ROOT "/deploy/kvtierd.conf"
+#define MAN_PAGE SOURCE_ROOT "/deploy/man/kvtierd.conf.5"
 
 static char folder[256];
 
@@ -173,6 +174,25 @@ START_TEST(sample_file_documents_default_and_reload_of_every_key)
         for (unsigned key = 0; key < CONFIG_N_KEYS; key++)
                 assert_documented(config_keys[key].name, config_keys[key].reloadable,
                                   config_keys[key].fallback);
+}
+END_TEST
+
+START_TEST(man_page_names_exactly_the_keys)
+{
+        FILE *file = fopen(MAN_PAGE, "re");
+        char line[256], name[64];
+        unsigned key = 0;
+
+        ck_assert_ptr_nonnull(file);
+        while (fgets(line, sizeof(line), file)) {
+                if (sscanf(line, ".It Cm %63s", name) != 1)
+                        continue;
+                ck_assert_msg(key < CONFIG_N_KEYS, "%s is no key", name);
+                ck_assert_str_eq(name, config_keys[key].name);
+                key++;
+        }
+        fclose(file);
+        ck_assert_uint_eq(key, CONFIG_N_KEYS);
 }
 END_TEST
 
@@ -338,6 +358,7 @@ START_TEST(numbers_out_of_bounds_name_line_and_bounds)
                        "test.conf:2: sessions.max: \"0\" is not a number from 1 to 65536");
         assert_refused("host:\n  bytes: 1KiB\n",
                        "test.conf:2: host.bytes: \"1KiB\" is out of bounds: use 1MiB to 64TiB");
+        assert_refused("host:\n  bytes: \"\"\n", "test.conf:2: host.bytes: \"\" is not a size");
         assert_refused("socket: {mode: 0999}\n",
                        "test.conf:1: socket.mode: \"0999\" is not a file mode");
 }
@@ -532,10 +553,10 @@ START_TEST(a_right_configuration_passes_the_check)
         struct why why = {""};
 
         small(&config);
-        ck_assert_msg(!config_check(&config, &why), "%s", why.text);
+        ck_assert_msg(!config_check(&config, false, &why), "%s", why.text);
         override(&config, "nvme.paths=%s/pool", folder);
         override(&config, "nvme.bytes=64MiB");
-        ck_assert_msg(!config_check(&config, &why), "%s", why.text);
+        ck_assert_msg(!config_check(&config, false, &why), "%s", why.text);
 }
 END_TEST
 
@@ -543,7 +564,7 @@ static void assert_check_refuses(const struct config *config, const char *expect
 {
         struct why why = {""};
 
-        ck_assert_int_eq(config_check(config, &why), -EINVAL);
+        ck_assert_int_lt(config_check(config, false, &why), 0);
         ck_assert_msg(strstr(why.text, expected) != NULL, "it says \"%s\"", why.text);
 }
 
@@ -593,6 +614,46 @@ START_TEST(arenas_beyond_the_machine_are_refused_with_line)
         write_config(path, sizeof(path), "socket:\n  path: %s/s\nhost:\n  bytes: 64TiB\n", folder);
         ck_assert_msg(!config_load(&config, path, &why), "%s", why.text);
         snprintf(expected, sizeof(expected), "%s:4: host.bytes: ", path);
+        assert_check_refuses(&config, expected);
+}
+END_TEST
+
+START_TEST(what_is_not_ours_is_overwritten_only_by_format)
+{
+        char path[300], expected[400];
+        struct config config;
+        struct why why = {""};
+        FILE *file;
+
+        snprintf(path, sizeof(path), "%s/pool", folder);
+        file = fopen(path, "we");
+        ck_assert_ptr_nonnull(file);
+        for (int i = 0; i < 100000; i++)
+                fputs("letters ", file);
+        ck_assert_int_eq(fclose(file), 0);
+        write_config(path, sizeof(path),
+                     "socket: {path: %s/s}\nhost:\n  bytes: 64MiB\n  piece_bytes: 32MiB\n"
+                     "nvme:\n  bytes: 64MiB\n  paths: [%s/pool]\n",
+                     folder, folder);
+        ck_assert_msg(!config_load(&config, path, &why), "%s", why.text);
+        snprintf(expected, sizeof(expected), "%s:7: nvme.paths: ", path);
+        assert_check_refuses(&config, expected);
+        ck_assert_msg(!config_check(&config, true, &why), "%s", why.text);
+}
+END_TEST
+
+START_TEST(more_than_the_file_system_holds_is_refused_with_line)
+{
+        char path[300], expected[400];
+        struct config config;
+        struct why why = {""};
+
+        write_config(path, sizeof(path),
+                     "socket: {path: %s/s}\nhost:\n  bytes: 64MiB\n  piece_bytes: 32MiB\n"
+                     "nvme:\n  bytes: 1024TiB\n  paths: [%s/pool]\n",
+                     folder, folder);
+        ck_assert_msg(!config_load(&config, path, &why), "%s", why.text);
+        snprintf(expected, sizeof(expected), "%s:6: nvme.bytes: ", path);
         assert_check_refuses(&config, expected);
 }
 END_TEST
@@ -656,6 +717,7 @@ int main(void)
         tcase_add_checked_fixture(file, make_folder, remove_folder);
         tcase_add_test(file, sample_file_holds_every_key_at_its_default);
         tcase_add_test(file, sample_file_documents_default_and_reload_of_every_key);
+        tcase_add_test(file, man_page_names_exactly_the_keys);
         tcase_add_test(file, empty_files_and_sections_mean_defaults);
         tcase_add_test(file, values_remember_their_line);
         tcase_add_test(file, unknown_keys_are_refused_with_line_and_a_guess);
@@ -671,6 +733,8 @@ int main(void)
         tcase_add_test(check, folders_must_exist);
         tcase_add_test(check, pieces_must_divide_the_host_tier);
         tcase_add_test(check, arenas_beyond_the_machine_are_refused_with_line);
+        tcase_add_test(check, what_is_not_ours_is_overwritten_only_by_format);
+        tcase_add_test(check, more_than_the_file_system_holds_is_refused_with_line);
         tcase_add_test(check, reload_takes_what_is_reloadable_and_names_the_rest);
         suite_add_tcase(suite, check);
 
