@@ -12,7 +12,7 @@ from .status import checked
 DIGEST_BYTES = 32
 
 # Any buffer of 4-byte integers (array('I'), a NumPy array of int32 ...), or any iterable.
-Tokens = Union[array, memoryview, Sequence[int], Any]
+Tokens = Union[array, memoryview, Sequence[int], Any]  # Any: the buffer protocol has no type
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,11 @@ class Identity:
 
 def token_view(tokens: Tokens) -> memoryview:
     """The caller's buffer as it is, without a copy; a copy of any other iterable."""
+    source: Any = tokens
     try:
-        view = memoryview(tokens)
+        view = memoryview(source)
     except TypeError:
-        view = memoryview(array("I", tokens))
+        view = memoryview(array("I", source))
     if view.itemsize != 4 or view.format.lstrip("@=<") not in ("I", "i", "L", "l"):
         raise TypeError(f"token ids are 4-byte integers, not {view.format!r}")
     if view.ndim != 1 or not view.c_contiguous:

@@ -257,7 +257,7 @@ class Session:
         n = self.find(view, identity=identity, group=group, shard=shard)
         if not n:
             return None
-        how = {"identity": identity, "group": group, "shard": shard, "timeout": timeout}
+        how: dict[str, Any] = dict(identity=identity, group=group, shard=shard, timeout=timeout)
         _, lease = self.acquire(view[:n], **how)
         if lease is None:
             return None
