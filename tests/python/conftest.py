@@ -26,7 +26,7 @@ class Daemon:
         (folder / "kvtierd.conf").write_text(
             f"socket:\n  path: {self.socket}\n"
             "host:\n  bytes: 64MiB\n  piece_bytes: 32MiB\n"
-            f"nvme:\n  paths: [{folder}/nvme]\n  bytes: 96MiB\n"
+            f"nvme:\n  paths: [{folder}/nvme/data]\n  bytes: 96MiB\nmetrics:\n  listen: off\n"
         )
 
     def start(self):
