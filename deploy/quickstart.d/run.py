@@ -43,15 +43,25 @@ def start(folder):
     return engine, session, tokens
 
 
+def buffer_of(nbytes):
+    """Memory of our own and its address, for a blob that lies in several segments."""
+    buffer = bytearray(nbytes)
+    return buffer, ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+
 def store(engine, session, tokens):
     """The state goes from the engine straight into the daemon's memory: one copy."""
     nbytes = engine.state_bytes()
-    status, lease = session.reserve(
-        tokens, nbytes, croppable=engine.croppable, replace=True, contiguous=True
-    )
+    status, lease = session.reserve(tokens, nbytes, croppable=engine.croppable, replace=True)
     check(lease is not None, f"no room for {nbytes} bytes: {status.name} ({status.text})")
     with lease:
-        check(engine.save(lease.address, nbytes), "llama.cpp wrote another length than it said")
+        if lease.contiguous:
+            saved = engine.save(lease.address, nbytes)
+        else:
+            buffer, address = buffer_of(nbytes)  # llama.cpp writes one run of memory only
+            saved = engine.save(address, nbytes)
+            lease.write(buffer)
+        check(saved, "llama.cpp wrote another length than it said")
         status = lease.commit()
     check(status is Status.OK, f"commit: {status.name} ({status.text})")
     return nbytes
@@ -70,10 +80,9 @@ def load(engine, session, tokens):
     with lease:
         if lease.contiguous:
             return n if engine.restore(lease.address, lease.nbytes, n) else 0
-        copy = bytearray(lease.nbytes)  # llama.cpp takes one run of memory only
-        lease.read_into(copy)
-    address = ctypes.addressof((ctypes.c_char * len(copy)).from_buffer(copy))
-    return n if engine.restore(address, len(copy), n) else 0
+        buffer, address = buffer_of(lease.nbytes)
+        lease.read_into(buffer)
+    return n if engine.restore(address, len(buffer), n) else 0
 
 
 def cold(folder):

@@ -50,7 +50,7 @@ def test_second_put_is_told_that_it_is_stored(session, fresh):
 
 def test_leased_memory_is_the_shared_memory_itself(session, fresh):
     tokens = fresh(20)
-    status, lease = session.reserve(tokens, len(BYTES), contiguous=True)
+    status, lease = session.reserve(tokens, len(BYTES))
     assert status is Status.OK
     with lease:
         assert in_shared_memory(lease.address)

@@ -204,7 +204,6 @@ class Session:
         *,
         croppable: bool = False,
         replace: bool = False,
-        contiguous: bool = False,
         identity: Identity = NO_IDENTITY,
         group: int = 0,
         shard: int = 0,
@@ -214,11 +213,10 @@ class Session:
 
         (OK, lease): write it, then commit. ALREADY_HAVE: nothing to do. Anything else: not
         stored this time. croppable: it serves any prefix of its tokens (pure attention
-        only). contiguous: in one segment, or REFUSED.
+        only). The room is one segment whenever there is one so large.
         """
         flags = lib.KVT_CROPPABLE if croppable else 0
         flags |= lib.KVT_REPLACE if replace else 0
-        flags |= lib.KVT_CONTIGUOUS if contiguous else 0
         blob = _Blob(tokens, identity, group, shard, flags, timeout)
         c = ffi.new("struct kvt_object *")
         status = checked(lib.kvt_blob_reserve(self._handle(), blob.c, nbytes, c), "reserve")
