@@ -301,7 +301,8 @@ static const struct field catalog_entry_head_fields[] = {
         FIELD(catalog_entry_head, writer_boot_id, 56, 16),
         FIELD(catalog_entry_head, parent, 72, 32),
         FIELD(catalog_entry_head, boundary_tokens, 104, 4),
-        FIELD(catalog_entry_head, codec, 108, 4),
+        FIELD(catalog_entry_head, codec, 108, 2),
+        FIELD(catalog_entry_head, cell, 110, 2),
         FIELD(catalog_entry_head, n_extents, 112, 4),
         FIELD(catalog_entry_head, n_covers, 116, 4),
 };
@@ -348,6 +349,7 @@ static const struct layout_rule rules[] = {
         RULE(catalog_entry_head, 120),
         RULE(catalog_pool, 1104),
 };
+
 /* clang-format on */
 
 #define N_RULES (sizeof(rules) / sizeof(rules[0]))
