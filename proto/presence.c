@@ -62,6 +62,13 @@ uint64_t presence_fingerprint(uint64_t seed, const struct digest *boundary)
         return fingerprint ? fingerprint : 1;
 }
 
+void presence_fingerprints(uint64_t seed, const struct digest *boundaries, size_t n,
+                           uint64_t *ret_fingerprints)
+{
+        for (size_t i = 0; i < n; i++)
+                ret_fingerprints[i] = presence_fingerprint(seed, &boundaries[i]);
+}
+
 enum probe_result {
         PROBE_OTHER,
         PROBE_MATCH,

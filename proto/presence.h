@@ -111,6 +111,10 @@ uint64_t presence_seed(uint64_t hash_key, uint32_t domain, const struct digest *
 /* Fingerprint of a boundary under @seed; never 0. */
 uint64_t presence_fingerprint(uint64_t seed, const struct digest *boundary);
 
+/* The same for @n boundaries in a row, without the call that each would cost. */
+void presence_fingerprints(uint64_t seed, const struct digest *boundaries, size_t n,
+                           uint64_t *ret_fingerprints);
+
 static inline uint64_t presence_home(uint64_t fingerprint, uint64_t n_buckets)
 {
         return ((fingerprint >> 32) * n_buckets) >> 32;
