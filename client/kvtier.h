@@ -11,14 +11,16 @@
  * Submitting never blocks: a call returns at once with an id and completes exactly once,
  * through kvt_poll(), kvt_wait() or kvt_wait_call(); kvt_fd() turns readable when there is
  * something to poll. A completion of CANCELLED or TIMEOUT means that the caller holds
- * nothing of that call. When the daemon dies, all calls complete with UNAVAILABLE, every
+ * nothing of that call (but see kvt_acquire() for calls that were granted before). When the daemon dies, all calls complete with UNAVAILABLE, every
  * match is a miss, and the library reconnects by itself: a failure is a miss, never a
  * wrong answer and never a stall.
  *
  * Memory: arrays that a call is given (struct kvt_object[]) are the caller's and must stay
- * in place until the call has completed: the library writes results into them before the
- * completion is posted, and never after. Segments belong to the library and are valid
- * until their lease ends: by the completion of the commit, abort or release that names it.
+ * in place until its last completion has been reported: kvt_poll(), kvt_wait() and
+ * kvt_wait_call() write the results into them as they report, in the thread that calls
+ * them, and nothing writes there at any other time. Segments belong to the library and are
+ * valid until their lease ends: by the completion of the commit, abort or release that
+ * names it.
  * The bytes of a lease stay mapped, at the same address, until the caller has ended the
  * lease, also when the daemon is gone.
  *
@@ -278,14 +280,16 @@ struct kvt_completion {
  * Asks for room. Per object: KVT_OK (write @bytes into the segments, then commit or
  * abort @lease), KVT_ALREADY_HAVE (inside a set with a lease that the set's end ends),
  * KVT_BUSY, KVT_TOO_LARGE, KVT_REFUSED, KVT_DRAINING. The call's status is the first
- * object's status that is neither OK nor ALREADY_HAVE, or OK.
+ * object's status that is neither OK nor ALREADY_HAVE, or OK; objects that are KVT_OK are
+ * leased whatever the call's status, unless that is CANCELLED or TIMEOUT.
  */
 KVT_API enum kvt_status kvt_reserve(struct kvt_session *session, const struct kvt_call *call,
                                     struct kvt_object *objects, size_t n, uint64_t *ret_call);
 
 /*
  * Publishes what was written; the leases end. Per object: KVT_OK, KVT_ALREADY_HAVE
- * (another writer was first: its bytes stay), KVT_STALE (set), KVT_GONE. A commit that
+ * (another writer was first: its bytes stay), KVT_STALE (set), KVT_GONE (the lease is of
+ * an earlier connection: the bytes are not stored; of a set nothing is). A commit that
  * timed out is undecided: its segments must not be touched until kvt_session_info() shows
  * another boot id or the session is closed.
  */
@@ -297,11 +301,15 @@ KVT_API enum kvt_status kvt_abort(struct kvt_session *session, const struct kvt_
                                   struct kvt_object *objects, size_t n, uint64_t *ret_call);
 
 /*
- * Leases objects for reading; all or nothing unless KVT_CALL_PARTIAL. First completion:
- * the decision; with KVT_COMPLETION_MORE some objects are KVT_PENDING and a last
- * completion follows when each has arrived (KVT_OK, segments set) or failed (KVT_MISS,
- * KVT_CORRUPT, KVT_IO_ERROR: it holds no lease). Objects whose status is KVT_OK may be
- * read as soon as kvt_poll() has reported it.
+ * Leases objects for reading; all or nothing unless KVT_CALL_PARTIAL. The first completion
+ * is the decision. With KVT_COMPLETION_MORE some objects are still KVT_PENDING (no lease
+ * yet); further completions with MORE follow as objects arrive (KVT_OK, segments set) or
+ * fail (KVT_MISS, KVT_CORRUPT, KVT_IO_ERROR: no lease), and a last one without when none
+ * is pending. Objects whose status is KVT_OK may be read as soon as it is reported, and are
+ * each released by the caller. The last completion's status is that of the first granted
+ * object that is not KVT_OK, or KVT_OK. A cancel or deadline after a completion with MORE
+ * ends the objects that are still pending; those that are KVT_OK stay the caller's. With
+ * KVT_CALL_WAITED there is one completion, the last.
  */
 KVT_API enum kvt_status kvt_acquire(struct kvt_session *session, const struct kvt_call *call,
                                     struct kvt_object *objects, size_t n, uint64_t *ret_call);
@@ -426,7 +434,8 @@ struct kvt_blob {
         size_t n_tokens;
         uint16_t group; /* of the layout; usually 0 */
         uint16_t shard;
-        uint32_t flags;      /* KVT_CROPPABLE: pure attention, serves any prefix; KVT_REPLACE */
+        uint32_t flags; /* KVT_CROPPABLE: pure attention, serves any prefix, at most 1,900
+                           boundaries; KVT_REPLACE */
         uint64_t timeout_ns; /* of each step; 0: 30 s */
 };
 
