@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "client/layout.h"
+
+int kvt__copy_sized(void *ret_copy, size_t size, const void *from)
+{
+        const uint8_t *bytes = from;
+        size_t given;
+
+        memcpy(&given, from, sizeof(given));
+        if (given < sizeof(given) || given > 4096)
+                return err_raise(-EINVAL);
+        for (size_t i = size; i < given; i++)
+                if (bytes[i])
+                        return err_raise(-EINVAL);
+        memset(ret_copy, 0, size);
+        memcpy(ret_copy, from, given < size ? given : size);
+        return 0;
+}
+
+static int string(struct layout_string *ret_string, const char *text, const char *what,
+                  struct why *why)
+{
+        size_t length = text ? strlen(text) : 0;
+
+        if (length > LAYOUT_STRING_MAX) {
+                why_set(why, "%s has %zu bytes, at most %u are allowed", what, length,
+                        LAYOUT_STRING_MAX);
+                return err_raise(-EINVAL);
+        }
+        *ret_string = (struct layout_string){.bytes = text ? text : "", .length = (uint16_t)length};
+        return 0;
+}
+
+/* Appends the group's tensor records to @buffer at @*used. */
+static int tensors(struct layout_group *group, const struct kvt_group *from, uint8_t *buffer,
+                   size_t *used, struct why *why)
+{
+        group->tensors = buffer + *used;
+        if (from->n_tensors > LAYOUT_TENSORS_MAX || (from->n_tensors && !from->tensors)) {
+                why_set(why, "a group has %u tensors, at most %u are allowed", from->n_tensors,
+                        LAYOUT_TENSORS_MAX);
+                return err_raise(-EINVAL);
+        }
+        for (uint32_t i = 0; i < from->n_tensors; i++) {
+                struct layout_string name, dtype;
+                int r = string(&name, from->tensors[i].name, "a tensor's name", why);
+
+                if (!r)
+                        r = string(&dtype, from->tensors[i].dtype, "a tensor's dtype", why);
+                if (r)
+                        return r;
+                r = layout_tensor_encode(buffer + *used, LAYOUT_BYTES_MAX - *used, name, dtype,
+                                         from->tensors[i].bytes);
+                if (r < 0) {
+                        why_set(why, "the layout is larger than %u bytes", LAYOUT_BYTES_MAX);
+                        return r;
+                }
+                *used += (size_t)r;
+        }
+        group->n_tensors = (uint16_t)from->n_tensors;
+        group->tensors_bytes = (uint32_t)(buffer + *used - group->tensors);
+        return 0;
+}
+
+static int group(struct layout_group *ret_group, const struct kvt_group *from, uint8_t *buffer,
+                 size_t *used, struct why *why)
+{
+        int r = string(&ret_group->name, from->name, "a group's name", why);
+
+        if (r)
+                return r;
+        if (from->kind > UINT8_MAX || from->shards > LAYOUT_SHARDS_MAX || from->reserved) {
+                why_set(why, "group %s: unknown kind %u, or %u shards of at most %u",
+                        from->name ? from->name : "", from->kind, from->shards, LAYOUT_SHARDS_MAX);
+                return err_raise(-EINVAL);
+        }
+        ret_group->kind = (uint8_t)from->kind;
+        ret_group->codec = LAYOUT_CODEC_NONE;
+        ret_group->n_shards = from->shards ? (uint16_t)from->shards : 1;
+        ret_group->page_tokens = from->page_tokens;
+        ret_group->window_tokens = from->window_tokens;
+        ret_group->page_bytes = from->page_bytes;
+        ret_group->padded_bytes = from->padded_bytes ? from->padded_bytes : from->page_bytes;
+        return tensors(ret_group, from, buffer, used, why);
+}
+
+static int strings(struct layout *layout, const struct kvt_layout *from, struct why *why)
+{
+        const struct {
+                struct layout_string *to;
+                const char *from;
+                const char *what;
+        } all[] = {
+                {&layout->model, from->model, "model"},
+                {&layout->revision, from->revision, "revision"},
+                {&layout->model_dtype, from->model_dtype, "model_dtype"},
+                {&layout->kv_dtype, from->kv_dtype, "kv_dtype"},
+                {&layout->engine, from->engine, "engine"},
+                {&layout->engine_build, from->engine_build, "engine_build"},
+                {&layout->kernel_layout, from->kernel_layout, "kernel_layout"},
+                {&layout->replay_mode, from->replay_mode, "replay_mode"},
+        };
+
+        for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+                int r = string(all[i].to, all[i].from, all[i].what, why);
+
+                if (r)
+                        return r;
+        }
+        return 0;
+}
+
+static int fill(struct layout *layout, const struct kvt_layout *from, uint8_t *buffer,
+                struct why *why)
+{
+        size_t used = 0;
+        int r = strings(layout, from, why);
+
+        if (r)
+                return r;
+        if (!from->groups || !from->n_groups || from->n_groups > LAYOUT_GROUPS_MAX ||
+            from->reserved) {
+                why_set(why, "a layout has 1 to %u groups, this one has %u", LAYOUT_GROUPS_MAX,
+                        from->n_groups);
+                return err_raise(-EINVAL);
+        }
+        layout->draft_tokens = from->draft_tokens;
+        layout->chunk_tokens = from->chunk_tokens;
+        layout->tp = from->tp ? from->tp : 1;
+        layout->pp = from->pp ? from->pp : 1;
+        layout->cp = from->cp ? from->cp : 1;
+        layout->n_groups = (uint16_t)from->n_groups;
+        for (uint16_t i = 0; !r && i < layout->n_groups; i++)
+                r = group(&layout->groups[i], &from->groups[i], buffer, &used, why);
+        return r;
+}
+
+static int encode(struct kvt__layout_encoding *ret_encoding, const struct layout *layout,
+                  struct why *why)
+{
+        int r = layout_validate(layout, why);
+
+        if (r)
+                return r;
+        r = layout_encode(layout, ret_encoding->bytes, sizeof(ret_encoding->bytes));
+        if (r < 0) {
+                why_set(why, "the layout is larger than %u bytes", LAYOUT_BYTES_MAX);
+                return r;
+        }
+        ret_encoding->length = (size_t)r;
+        return 0;
+}
+
+int kvt__layout_encode(struct kvt__layout_encoding *ret_encoding, const struct kvt_layout *layout,
+                       struct why *why)
+{
+        _cleanup_free_ struct layout *filled = calloc(1, sizeof(*filled));
+        _cleanup_free_ uint8_t *buffer = malloc(LAYOUT_BYTES_MAX);
+        struct kvt_layout from;
+        int r;
+
+        if (!filled || !buffer) {
+                why_set(why, "out of memory");
+                return err_raise(-ENOMEM);
+        }
+        r = kvt__copy_sized(&from, sizeof(from), layout);
+        if (r) {
+                why_set(why, "kvt_layout.size is not set, or the struct is of a newer version");
+                return r;
+        }
+        r = fill(filled, &from, buffer, why);
+        return r ? r : encode(ret_encoding, filled, why);
+}
+
+int kvt__layout_choose(struct kvt__layout_encoding *ret_encoding, struct layout *ret_layout,
+                       const struct kvt__layout_encoding *asked, uint32_t chunk_tokens,
+                       struct why *why)
+{
+        struct layout layout;
+        int r = layout_decode(&layout, asked->bytes, asked->length, why);
+
+        if (r)
+                return r;
+        if (layout.chunk_tokens && layout.chunk_tokens != chunk_tokens) {
+                why_set(why, "the daemon answered with chunks of %u tokens instead of %u",
+                        chunk_tokens, layout.chunk_tokens);
+                return err_raise(-EINVAL);
+        }
+        layout.chunk_tokens = chunk_tokens;
+        r = encode(ret_encoding, &layout, why);
+        return r ? r : layout_decode(ret_layout, ret_encoding->bytes, ret_encoding->length, why);
+}
+
+uint16_t kvt__layout_shards(const struct layout *layout)
+{
+        uint16_t most = 1;
+
+        for (uint16_t i = 0; i < layout->n_groups; i++)
+                if (layout->groups[i].n_shards > most)
+                        most = layout->groups[i].n_shards;
+        return most;
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * From struct kvt_layout, as callers fill it, to the canonical encoding of proto/layout.h.
+ * Pure functions, any thread.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "client/kvtier.h"
+#include "proto/layout.h"
+
+struct kvt__layout_encoding {
+        size_t length;
+        uint8_t bytes[LAYOUT_BYTES_MAX];
+};
+
+/* 0; -EINVAL, -ENOSPC (too large) or -ENOMEM with the reason in @why. */
+int kvt__layout_encode(struct kvt__layout_encoding *ret_encoding, const struct kvt_layout *layout,
+                       struct why *why);
+
+/*
+ * The same layout with the daemon's choice of chunk_tokens, decoded: @ret_layout points
+ * into @ret_encoding. 0, or -EINVAL when the choice does not fit the layout.
+ */
+int kvt__layout_choose(struct kvt__layout_encoding *ret_encoding, struct layout *ret_layout,
+                       const struct kvt__layout_encoding *asked, uint32_t chunk_tokens,
+                       struct why *why);
+
+/* Most shards of any group. */
+uint16_t kvt__layout_shards(const struct layout *layout);
+
+/*
+ * Copies a struct that begins with `size` from a caller of perhaps another version: what
+ * the caller lacks is zero; what this library does not know must be zero. 0 or -EINVAL.
+ */
+int kvt__copy_sized(void *ret_copy, size_t size, const void *from);
