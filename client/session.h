@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A session with the daemon: one socket, one thread, one lock.
+ *
+ * The thread alone connects, receives, watches deadlines and the heartbeat, and takes a
+ * connection down. Callers encode and send under the lock without blocking; when that
+ * fails they mark the connection broken and leave the rest to the thread. Everything in
+ * the struct is under the lock but what is set at open and never again, and the table
+ * that match reads (client/table.h).
+ *
+ *   DOWN -> GREETING: connected, HELLO sent     -> ANNOUNCING: WELCOME came, arenas follow
+ *        -> ATTACHING: all arenas, ATTACH sent  -> UP: ATTACHED
+ * and from anywhere back to DOWN by kvt__session_break().
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <sys/un.h>
+
+#include "client/arena.h"
+#include "client/call.h"
+#include "client/kvtier.h"
+#include "client/layout.h"
+#include "client/lease.h"
+#include "client/outbox.h"
+#include "client/table.h"
+
+#define KVT__BACKOFF_NS_MIN UINT64_C(10000000)
+#define KVT__BACKOFF_NS_MAX UINT64_C(1000000000)
+
+enum kvt__phase {
+        KVT__DOWN,
+        KVT__GREETING,
+        KVT__ANNOUNCING,
+        KVT__ATTACHING,
+        KVT__UP,
+};
+
+struct kvt_session {
+        /* set at open */
+        LIST_ENTRY(kvt_session) forks; /* under the lock of client/fork.c */
+        uint32_t fork_generation;
+        struct sockaddr_un address;
+        char program[64];
+        uint8_t engine_id[16];
+        uint16_t *shards;
+        uint16_t n_shards;
+        struct kvt__layout_encoding asked;
+        pthread_t thread;
+        int wake_fd;  /* wakes the thread */
+        int ready_fd; /* readable while completions wait */
+
+        pthread_mutex_t lock;
+        pthread_cond_t changed; /* completions, phase, refusal */
+        bool stopping;
+
+        /* connection */
+        int socket; /* -1 while DOWN */
+        enum kvt__phase phase;
+        bool broken;
+        uint64_t connect_at_ns;
+        uint64_t backoff_ns;
+        uint64_t handshake_until_ns;
+        uint64_t sleeping_until_ns; /* the thread looks at deadlines no later than this */
+        uint32_t n_arenas_due;
+        enum kvt_status refusal; /* of the last attempt; KVT_OK: it was not refused */
+        struct why last_error;
+        struct kvt__outbox outbox;
+        uint8_t *out_buffer; /* WIRE_MESSAGE_MAX bytes */
+        uint8_t *in_buffer;  /* the thread's, without the lock */
+
+        /* what the daemon said */
+        struct kvt__era *era; /* of the connection, NULL while DOWN or GREETING */
+        struct kvt__era_list eras;
+        uint32_t domain;
+        uint32_t layout; /* handle */
+        uint32_t chunk_tokens;
+        struct digest layout_id;
+        uint8_t boot_id[16];
+        uint64_t host_bytes;
+        uint64_t n_attached;
+
+        struct kvt__arena_list arenas;
+        struct kvt__leases leases;
+        struct kvt__tables tables;
+        struct kvt__calls calls;
+};
+
+uint64_t kvt__now_ns(void);
+
+/* Wakes the thread out of its poll. */
+void kvt__session_wake(struct kvt_session *session);
+
+/* Sends or queues; a failure breaks the connection. */
+bool kvt__session_send(struct kvt_session *session, const void *packet, size_t length);
+
+/* Marks the connection broken; the thread takes it down. */
+void kvt__session_break(struct kvt_session *session, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+
+/* Tells the daemon of dead eras whose last lease has ended. */
+void kvt__session_settle(struct kvt_session *session);
+
+/* client/handshake.c: the thread, under the lock. */
+void kvt__handshake_start(struct kvt_session *session);
+void kvt__handshake_step(struct kvt_session *session, const void *packet, int fd);
+
+/* client/receive.c: the thread, without the lock: reads until the socket is empty. */
+void kvt__receive(struct kvt_session *session);
+
+/* client/answer.c: a RESULT or GRANTED that passed message_check(). Under the lock. */
+void kvt__answer(struct kvt_session *session, const void *packet);
+
+/* client/fork.c: knows all sessions, so that a forked child can close its copies. */
+int kvt__fork_register(struct kvt_session *session);
+void kvt__fork_unregister(struct kvt_session *session);
+bool kvt__is_forked(const struct kvt_session *session);
