@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the daemon answers: decisions and results, into the records of their calls. Each
+ * message passed message_check(); here it is held against the call it belongs to. What
+ * does not fit breaks the connection: a daemon that is confused is not believed.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/session.h"
+#include "proto/message.h"
+
+/* The item that a RESULT speaks of, or NULL when the call has no such open item. */
+static struct kvt__item *open_item(struct kvt__call *call, uint32_t index)
+{
+        struct kvt__item *item;
+
+        if (index >= call->n_live || index >= call->n)
+                return NULL;
+        item = &call->items[call->items[index].live];
+        return item->is_final && !call->is_done ? NULL : item;
+}
+
+static bool take_grant(struct kvt_session *session, struct kvt__call *call,
+                       struct kvt__item *item, const struct wire_result_item *from,
+                       const struct wire_extent *extents, const uint64_t *pieces)
+{
+        int r;
+
+        if (call->is_done) {
+                kvt__give_back(session, call->kind, call->set, &from->lease, 1);
+                return true;
+        }
+        r = kvt__lease_new(&item->lease, &session->leases, &session->arenas, session->era, from,
+                           extents, pieces);
+        if (r == KVT__LEASE_E_OUTSIDE) {
+                kvt__session_break(session, "the daemon granted bytes outside its arenas");
+                return false;
+        }
+        if (r) {
+                kvt__give_back(session, call->kind, call->set, &from->lease, 1);
+                item->status = KVT_NO_MEMORY;
+                return true;
+        }
+        item->lease->writes = call->kind == WIRE_RESERVE;
+        item->lease->set = call->set;
+        return true;
+}
+
+/* Is what a granting call was answered possible at all? */
+static bool is_plausible(const struct kvt__call *call, const struct wire_result_item *from)
+{
+        if (from->status == KVT_OK)
+                return from->lease && from->n_extents && from->bytes &&
+                       (call->kind == WIRE_RESERVE || call->is_decided);
+        if (from->status == KVT_PENDING)
+                return call->kind != WIRE_RESERVE;
+        return !from->n_extents;
+}
+
+static bool take_granting(struct kvt_session *session, struct kvt__call *call,
+                          struct kvt__item *item, const struct wire_result_item *from,
+                          const struct wire_extent *extents, const uint64_t *pieces)
+{
+        if (!is_plausible(call, from)) {
+                kvt__session_break(session, "the daemon sent an impossible result: %s",
+                                   kvt_status_name(from->status));
+                return false;
+        }
+        if (!call->is_done) {
+                item->status = from->status;
+                item->generation = from->generation;
+                item->bytes = from->bytes;
+                item->is_changed = true;
+                item->is_final = from->status != KVT_PENDING;
+        }
+        /* What failed holds no lease; what is on its way is leased to us when it arrives. */
+        if (!from->lease || (from->status != KVT_OK && from->status != KVT_ALREADY_HAVE))
+                return true;
+        return take_grant(session, call, item, from, extents, pieces);
+}
+
+static bool take_ending(struct kvt_session *session, struct kvt__call *call,
+                        struct kvt__item *item, const struct wire_result_item *from)
+{
+        if (from->status == KVT_PENDING || !item->lease || !item->lease->era) {
+                kvt__session_break(session, "the daemon ended a lease twice");
+                return false;
+        }
+        kvt__lease_end(&session->leases, item->lease);
+        if (call->is_done)
+                return true;
+        item->status = call->is_doomed ? (uint32_t)KVT_GONE : from->status;
+        item->generation = from->generation;
+        item->is_final = item->is_changed = true;
+        return true;
+}
+
+static bool take_items(struct kvt_session *session, struct kvt__call *call, const void *packet)
+{
+        struct message_cursor cursor;
+        struct wire_result_item from;
+        const struct wire_extent *extents;
+        const uint64_t *pieces;
+        bool good = true;
+
+        message_cursor_init(&cursor, packet);
+        while (good && !message_next_result(&cursor, &from, &extents, &pieces)) {
+                struct kvt__item *item = open_item(call, from.index);
+
+                if (!item) {
+                        kvt__session_break(session, "the daemon sent a result for object %u of %s "
+                                                    "twice, or for none",
+                                           from.index, message_kind_name(call->kind));
+                        return false;
+                }
+                good = kvt__kind_grants(call->kind)
+                               ? take_granting(session, call, item, &from, extents, pieces)
+                               : take_ending(session, call, item, &from);
+        }
+        return good;
+}
+
+/* The decision stands, and what has not been mentioned yet is on its way. */
+static void post_decision(struct kvt_session *session, struct kvt__call *call)
+{
+        for (uint32_t i = 0; i < call->n; i++) {
+                struct kvt__item *item = &call->items[i];
+
+                if (item->is_final || item->status == KVT_PENDING)
+                        continue;
+                item->status = i < call->n_granted ? KVT_PENDING : KVT_MISS;
+                item->is_changed = true;
+        }
+        kvt__call_post(session, call);
+}
+
+/* What the last answer left open has the decision's status, or is missing. */
+static bool close_items(struct kvt_session *session, struct kvt__call *call)
+{
+        for (uint32_t i = 0; i < call->n; i++) {
+                struct kvt__item *item = &call->items[i];
+
+                if (item->is_final)
+                        continue;
+                if (!kvt__kind_grants(call->kind) || call->kind == WIRE_RESERVE) {
+                        kvt__session_break(session, "the daemon left object %u of %s unanswered",
+                                           i, message_kind_name(call->kind));
+                        return false;
+                }
+                item->status = call->status != KVT_OK ? call->status : KVT_MISS;
+                item->is_final = item->is_changed = true;
+        }
+        return true;
+}
+
+static void last_result(struct kvt_session *session, struct kvt__call *call)
+{
+        if (!call->is_done && !close_items(session, call))
+                return;
+        if (!call->is_done)
+                kvt__call_finish(session, call);
+        kvt__call_answered(session, call);
+}
+
+/*
+ * The daemon has answered a cancel, so it has answered the target before: what is still
+ * open of it is not coming.
+ */
+static void cancel_answered(struct kvt_session *session, struct kvt__call *call)
+{
+        struct kvt__call *target = kvt__call_find(session, call->target);
+
+        if (target && target->is_on_wire) {
+                if (!target->is_done)
+                        kvt__call_abandon(session, target, KVT_CANCELLED);
+                kvt__call_answered(session, target);
+        }
+        if (!call->is_done)
+                kvt__call_finish(session, call);
+        kvt__call_answered(session, call);
+}
+
+static void on_result(struct kvt_session *session, struct kvt__call *call,
+                      const struct wire_header *header)
+{
+        bool more = header->flags & WIRE_MORE;
+
+        if (call->kind == WIRE_CANCEL) {
+                if (!more)
+                        cancel_answered(session, call);
+                return;
+        }
+        if (!call->is_internal && !take_items(session, call, header))
+                return;
+        if (!more)
+                last_result(session, call);
+        else if (call->is_decided && !call->is_done)
+                post_decision(session, call);
+}
+
+static void on_granted(struct kvt_session *session, struct kvt__call *call,
+                       const struct wire_granted *granted)
+{
+        if (call->is_decided || (call->kind != WIRE_ACQUIRE && call->kind != WIRE_ADOPT) ||
+            granted->n_granted > call->n || granted->n_resident > call->n ||
+            granted->status == KVT_PENDING) {
+                kvt__session_break(session, "the daemon sent a decision that fits no call");
+                return;
+        }
+        call->is_decided = true;
+        if (call->is_done)
+                return;
+        call->status = granted->status;
+        call->n_granted = granted->n_granted;
+        call->n_resident = granted->n_resident;
+        call->n_fitting = granted->n_fitting;
+        memcpy(call->token, granted->token, sizeof(call->token));
+}
+
+void kvt__answer(struct kvt_session *session, const void *packet)
+{
+        const struct wire_header *header = packet;
+        struct kvt__call *call = kvt__call_find(session, header->request);
+
+        if (call && call->is_on_wire) {
+                if (header->kind == WIRE_GRANTED)
+                        on_granted(session, call, packet);
+                else
+                        on_result(session, call, header);
+        } else if (header->kind == WIRE_GRANTED || header->n_items) {
+                kvt__session_break(session, "the daemon answered a request that was never made");
+        }
+}

@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Submitting: check, encode into messages of at most 64 KiB, send without blocking. The
+ * daemon answers a request once, whatever number of messages it came in.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/session.h"
+#include "proto/checksum.h"
+#include "proto/message.h"
+
+/* The messages of one batch. */
+struct batch {
+        struct kvt_session *session;
+        struct message_builder builder;
+        size_t fixed_bytes;
+        struct wire_adopt fixed; /* a wire_batch, and the token of ADOPT */
+};
+
+static void start_message(struct batch *batch)
+{
+        message_builder_init(&batch->builder, batch->session->out_buffer, &batch->fixed,
+                             batch->fixed_bytes);
+}
+
+static bool send_message(struct batch *batch, bool more)
+{
+        message_set_more(&batch->builder, more);
+        batch->fixed.batch.first += batch->builder.n_items;
+        return kvt__session_send(batch->session, batch->builder.buffer, batch->builder.length);
+}
+
+static void batch_init(struct batch *batch, struct kvt_session *session, uint16_t kind,
+                       uint64_t request, uint32_t total)
+{
+        *batch = (struct batch){.session = session, .fixed_bytes = sizeof(struct wire_batch)};
+        message_header_init(&batch->fixed.batch.header, kind, request, session->era->session,
+                            session->era->boot_id);
+        batch->fixed.batch.total = total;
+}
+
+/* Adds a record with what follows it; starts a new message where they no longer fit. */
+static bool add(struct batch *batch, const void *record, size_t bytes, const void *extra,
+                size_t extra_bytes)
+{
+        if (bytes + extra_bytes > WIRE_MESSAGE_MAX - batch->builder.length) {
+                if (!send_message(batch, true))
+                        return false;
+                start_message(batch);
+        }
+        return !message_append(&batch->builder, record, bytes, 1) &&
+               !message_append(&batch->builder, extra, extra_bytes, 0);
+}
+
+/* ---- what each kind's items look like ---- */
+
+static struct wire_reserve_item reserve_item(const struct kvt_object *object)
+{
+        struct wire_reserve_item item = {
+                .group = object->group,
+                .shard = object->shard,
+                .flags = object->flags,
+                .boundary_tokens = object->boundary_tokens,
+                .numa_node = object->numa_node ? object->numa_node - 1 : UINT32_MAX,
+                .bytes = object->bytes,
+                .n_covers = object->flags & KVT_CROPPABLE ? object->n_covers : 0,
+        };
+
+        memcpy(&item.boundary, &object->digest, sizeof(item.boundary));
+        if (!(object->flags & KVT_PARENT_UNKNOWN))
+                memcpy(&item.parent, &object->parent, sizeof(item.parent));
+        return item;
+}
+
+/* All items of a message stand before all of its covers: count first what fits. */
+static bool add_reserves(struct batch *batch, const struct kvt_object *objects, uint32_t n)
+{
+        for (uint32_t first = 0, end; first < n; first = end) {
+                size_t left = WIRE_MESSAGE_MAX - sizeof(struct wire_batch);
+
+                for (end = first; end < n; end++) {
+                        struct wire_reserve_item item = reserve_item(&objects[end]);
+                        size_t bytes = sizeof(item) + item.n_covers * sizeof(struct digest);
+
+                        if (bytes > left)
+                                break;
+                        left -= bytes;
+                        message_append(&batch->builder, &item, sizeof(item), 1);
+                }
+                for (uint32_t i = first; i < end; i++)
+                        if (objects[i].flags & KVT_CROPPABLE)
+                                message_append(&batch->builder, objects[i].covers,
+                                               objects[i].n_covers * sizeof(struct digest), 0);
+                if (end < n) {
+                        if (!send_message(batch, true))
+                                return false;
+                        start_message(batch);
+                }
+        }
+        return true;
+}
+
+static bool add_keys(struct batch *batch, const struct kvt_object *objects, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                struct wire_key_item item = {.group = objects[i].group, .shard = objects[i].shard};
+
+                memcpy(&item.boundary, &objects[i].digest, sizeof(item.boundary));
+                if (!add(batch, &item, sizeof(item), NULL, 0))
+                        return false;
+        }
+        return true;
+}
+
+static bool add_commits(struct batch *batch, const struct kvt__call *call)
+{
+        for (uint32_t i = 0; i < call->n_live; i++) {
+                uint32_t index = call->items[i].live;
+                const struct kvt_object *object = &call->objects[index];
+                struct wire_commit_item item = {
+                        .lease = call->items[index].lease->wire,
+                        .n_pieces = object->n_checksums,
+                };
+
+                if (!add(batch, &item, sizeof(item), object->checksums,
+                         item.n_pieces * sizeof(uint64_t)))
+                        return false;
+        }
+        return true;
+}
+
+static bool add_leases(struct batch *batch, const struct kvt__call *call)
+{
+        for (uint32_t i = 0; i < call->n_live; i++) {
+                uint64_t lease = call->items[call->items[i].live].lease->wire;
+
+                if (!add(batch, &lease, sizeof(lease), NULL, 0))
+                        return false;
+        }
+        return true;
+}
+
+static bool add_items(struct batch *batch, const struct kvt__call *call)
+{
+        switch (batch->fixed.batch.header.kind) {
+        case WIRE_RESERVE:
+                return add_reserves(batch, call->objects, call->n);
+        case WIRE_ACQUIRE:
+        case WIRE_ADOPT:
+                return add_keys(batch, call->objects, call->n);
+        case WIRE_COMMIT:
+                return add_commits(batch, call);
+        default:
+                return add_leases(batch, call);
+        }
+}
+
+static uint32_t acquire_flags(uint32_t flags)
+{
+        return (flags & KVT_CALL_WAIT ? WIRE_ACQUIRE_WAIT : 0) |
+               (flags & KVT_CALL_PARTIAL ? WIRE_ACQUIRE_PARTIAL : 0) |
+               (flags & KVT_CALL_CHECKSUMS ? WIRE_ACQUIRE_CHECKSUMS : 0) |
+               (flags & KVT_CALL_RESIDENT ? WIRE_ACQUIRE_RESIDENT : 0);
+}
+
+/* Sends an inserted call. On failure the connection is broken, and the call with it. */
+static void send_call(struct kvt_session *session, struct kvt__call *call, uint64_t timeout_ns)
+{
+        struct batch batch;
+        struct wire_batch *fixed = &batch.fixed.batch;
+
+        batch_init(&batch, session, call->is_doomed ? WIRE_ABORT : call->kind, call->id,
+                   call->n_live);
+        if (kvt__kind_grants(call->kind))
+                fixed->layout = session->layout;
+        if (call->kind == WIRE_ACQUIRE || call->kind == WIRE_ADOPT) {
+                fixed->flags = acquire_flags(call->flags);
+                if (call->flags & KVT_CALL_WAIT)
+                        fixed->timeout_ns = timeout_ns;
+        } else if (call->kind != WIRE_RELEASE) {
+                fixed->set = call->set;
+        }
+        if (call->kind == WIRE_ADOPT) {
+                batch.fixed_bytes = sizeof(struct wire_adopt);
+                memcpy(batch.fixed.token, call->token, sizeof(call->token));
+        }
+        call->is_on_wire = true;
+        start_message(&batch);
+        if (add_items(&batch, call))
+                send_message(&batch, false);
+}
+
+/* ---- checks ---- */
+
+static enum kvt_status copy_options(struct kvt_call *ret_options, const struct kvt_call *options)
+{
+        static const uint32_t known = KVT_CALL_WAITED | KVT_CALL_WAIT | KVT_CALL_PARTIAL |
+                                      KVT_CALL_CHECKSUMS | KVT_CALL_RESIDENT;
+
+        *ret_options = (struct kvt_call){.size = sizeof(*ret_options)};
+        if (!options)
+                return KVT_OK;
+        if (kvt__copy_sized(ret_options, sizeof(*ret_options), options) || ret_options->reserved)
+                return KVT_INVALID;
+        return ret_options->flags & ~known ? KVT_UNSUPPORTED : KVT_OK;
+}
+
+static enum kvt_status check_reserve(const struct kvt_object *objects, size_t n)
+{
+        static const uint32_t known = KVT_REPLACE | KVT_PARENT_UNKNOWN | KVT_CROPPABLE |
+                                      KVT_CONTIGUOUS;
+
+        for (size_t i = 0; i < n; i++) {
+                const struct kvt_object *object = &objects[i];
+
+                if (object->flags & ~known)
+                        return KVT_UNSUPPORTED;
+                if (object->bytes > LAYOUT_OBJECT_MAX ||
+                    (object->flags & KVT_CROPPABLE && object->n_covers > WIRE_COVERS_MAX))
+                        return KVT_TOO_LARGE;
+                if (!object->bytes || (object->flags & KVT_CROPPABLE && object->n_covers &&
+                                       !object->covers))
+                        return KVT_INVALID;
+        }
+        return KVT_OK;
+}
+
+static enum kvt_status check_commit(const struct kvt_object *objects, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                if (objects[i].n_checksums > CHECKSUM_PIECES_MAX ||
+                    (objects[i].n_checksums && !objects[i].checksums))
+                        return KVT_INVALID;
+        return KVT_OK;
+}
+
+static enum kvt_status check(struct kvt_session *session, struct kvt_call *ret_options,
+                             const struct kvt_call *options, const struct kvt_object *objects,
+                             size_t n)
+{
+        if (!session || !n || !objects || n > WIRE_ITEMS_MAX)
+                return KVT_INVALID;
+        if (kvt__is_forked(session))
+                return KVT_FORKED;
+        return copy_options(ret_options, options);
+}
+
+/* May a new call be sent now? Under the lock. */
+static enum kvt_status admit(struct kvt_session *session)
+{
+        if (session->phase != KVT__UP || session->broken || session->stopping)
+                return KVT_UNAVAILABLE;
+        if (session->calls.n >= KVT__CALLS_MAX ||
+            session->outbox.bytes > KVT__OUTBOX_BYTES_MAX)
+                return KVT_REFUSED;
+        return KVT_OK;
+}
+
+/* ---- calls that ask for leases ---- */
+
+static enum kvt_status submit_grant(struct kvt_session *session, uint16_t kind,
+                                    const struct kvt_call *options, const uint8_t *token,
+                                    struct kvt_object *objects, size_t n, uint64_t *ret_call)
+{
+        struct kvt__call *call = kvt__call_new(kind, options, objects, n);
+        enum kvt_status status;
+
+        if (!call)
+                return KVT_NO_MEMORY;
+        if (token)
+                memcpy(call->token, token, sizeof(call->token));
+        pthread_mutex_lock(&session->lock);
+        status = admit(session);
+        if (status == KVT_OK) {
+                kvt__call_insert(session, call);
+                if (ret_call)
+                        *ret_call = call->id;
+                send_call(session, call, options->timeout_ns);
+        }
+        pthread_mutex_unlock(&session->lock);
+        if (status != KVT_OK)
+                free(call);
+        return status;
+}
+
+enum kvt_status kvt_reserve(struct kvt_session *session, const struct kvt_call *call,
+                            struct kvt_object *objects, size_t n, uint64_t *ret_call)
+{
+        struct kvt_call options;
+        enum kvt_status status = check(session, &options, call, objects, n);
+
+        if (status == KVT_OK)
+                status = check_reserve(objects, n);
+        return status == KVT_OK
+                       ? submit_grant(session, WIRE_RESERVE, &options, NULL, objects, n, ret_call)
+                       : status;
+}
+
+enum kvt_status kvt_acquire(struct kvt_session *session, const struct kvt_call *call,
+                            struct kvt_object *objects, size_t n, uint64_t *ret_call)
+{
+        struct kvt_call options;
+        enum kvt_status status = check(session, &options, call, objects, n);
+
+        return status == KVT_OK
+                       ? submit_grant(session, WIRE_ACQUIRE, &options, NULL, objects, n, ret_call)
+                       : status;
+}
+
+enum kvt_status kvt_adopt(struct kvt_session *session, const struct kvt_call *call,
+                          const uint8_t token[16], struct kvt_object *objects, size_t n,
+                          uint64_t *ret_call)
+{
+        struct kvt_call options;
+        enum kvt_status status = check(session, &options, call, objects, n);
+
+        if (status == KVT_OK && !token)
+                status = KVT_INVALID;
+        return status == KVT_OK
+                       ? submit_grant(session, WIRE_ADOPT, &options, token, objects, n, ret_call)
+                       : status;
+}
+
+/* ---- calls that end leases ---- */
+
+/* Claims the lease for this call, or settles the item here: the lease is dead or unknown. */
+static bool claim(struct kvt_session *session, struct kvt__call *call, uint32_t index)
+{
+        struct kvt__item *item = &call->items[index];
+        struct kvt__lease *lease = kvt__lease_find(&session->leases, call->objects[index].lease);
+
+        item->status = KVT_GONE;
+        item->is_final = item->is_changed = true;
+        if (!lease || lease->ending)
+                return false;
+        if (lease->writes != (call->kind != WIRE_RELEASE)) {
+                item->status = KVT_INVALID;
+                return false;
+        }
+        item->lease = lease;
+        if (lease->era->dead || lease->era != session->era || session->broken) {
+                kvt__lease_end(&session->leases, lease);
+                return false;
+        }
+        lease->ending = true;
+        item->is_final = item->is_changed = false;
+        return true;
+}
+
+static void claim_all(struct kvt_session *session, struct kvt__call *call)
+{
+        uint32_t n_live = 0;
+
+        for (uint32_t i = 0; i < call->n; i++)
+                if (claim(session, call, i))
+                        call->items[n_live++].live = i;
+        call->n_live = n_live;
+        /* The daemon cannot know of members from an earlier session: nothing is published. */
+        call->is_doomed = call->kind == WIRE_COMMIT && call->set && n_live && n_live < call->n;
+}
+
+static enum kvt_status submit_end(struct kvt_session *session, uint16_t kind,
+                                  const struct kvt_call *options, struct kvt_object *objects,
+                                  size_t n, uint64_t *ret_call)
+{
+        struct kvt__call *call = kvt__call_new(kind, options, objects, n);
+
+        if (!call)
+                return KVT_NO_MEMORY;
+        pthread_mutex_lock(&session->lock);
+        if (session->calls.n >= KVT__CALLS_MAX ||
+            session->outbox.bytes > KVT__OUTBOX_BYTES_MAX) {
+                pthread_mutex_unlock(&session->lock);
+                free(call);
+                return KVT_REFUSED;
+        }
+        kvt__call_insert(session, call);
+        if (ret_call)
+                *ret_call = call->id;
+        claim_all(session, call);
+        if (call->n_live)
+                send_call(session, call, 0);
+        else
+                kvt__call_finish(session, call);
+        kvt__session_settle(session);
+        pthread_mutex_unlock(&session->lock);
+        return KVT_OK;
+}
+
+enum kvt_status kvt_commit(struct kvt_session *session, const struct kvt_call *call,
+                           struct kvt_object *objects, size_t n, uint64_t *ret_call)
+{
+        struct kvt_call options;
+        enum kvt_status status = check(session, &options, call, objects, n);
+
+        if (status == KVT_OK)
+                status = check_commit(objects, n);
+        return status == KVT_OK ? submit_end(session, WIRE_COMMIT, &options, objects, n, ret_call)
+                                : status;
+}
+
+enum kvt_status kvt_abort(struct kvt_session *session, const struct kvt_call *call,
+                          struct kvt_object *objects, size_t n, uint64_t *ret_call)
+{
+        struct kvt_call options;
+        enum kvt_status status = check(session, &options, call, objects, n);
+
+        return status == KVT_OK ? submit_end(session, WIRE_ABORT, &options, objects, n, ret_call)
+                                : status;
+}
+
+enum kvt_status kvt_release(struct kvt_session *session, const struct kvt_call *call,
+                            struct kvt_object *objects, size_t n, uint64_t *ret_call)
+{
+        struct kvt_call options;
+        enum kvt_status status = check(session, &options, call, objects, n);
+
+        return status == KVT_OK ? submit_end(session, WIRE_RELEASE, &options, objects, n, ret_call)
+                                : status;
+}
+
+/* ---- cancel ---- */
+
+static void send_cancel(struct kvt_session *session, struct kvt__call *call)
+{
+        struct wire_cancel message = {.target = call->target};
+
+        message_header_init(&message.header, WIRE_CANCEL, call->id, session->era->session,
+                            session->era->boot_id);
+        message.header.length = sizeof(message);
+        call->is_on_wire = true;
+        kvt__session_send(session, &message, sizeof(message));
+}
+
+static bool can_send(const struct kvt_session *session)
+{
+        return session->phase == KVT__UP && !session->broken;
+}
+
+enum kvt_status kvt_cancel(struct kvt_session *session, const struct kvt_call *options,
+                           uint64_t target, uint64_t *ret_call)
+{
+        struct kvt_call copy;
+        struct kvt__call *call, *other;
+        enum kvt_status status = session && target ? KVT_OK : KVT_INVALID;
+
+        if (status == KVT_OK && kvt__is_forked(session))
+                return KVT_FORKED;
+        if (status == KVT_OK)
+                status = copy_options(&copy, options);
+        if (status != KVT_OK)
+                return status;
+        call = kvt__call_new(WIRE_CANCEL, &copy, NULL, 0);
+        if (!call)
+                return KVT_NO_MEMORY;
+        call->target = target;
+        pthread_mutex_lock(&session->lock);
+        /* A cancel is always admitted: it is how a caller gets out of having too many calls. */
+        kvt__call_insert(session, call);
+        if (ret_call)
+                *ret_call = call->id;
+        other = kvt__call_find(session, target);
+        if (other && other->is_on_wire && !other->is_done && can_send(session))
+                send_cancel(session, call);
+        else
+                kvt__call_finish(session, call);
+        pthread_mutex_unlock(&session->lock);
+        return KVT_OK;
+}
+
+/* ---- what the library sends by itself ---- */
+
+static struct kvt__call *internal_call(struct kvt_session *session, uint16_t kind)
+{
+        struct kvt__call *call;
+
+        if (!can_send(session))
+                return NULL;
+        call = kvt__call_new(kind, NULL, NULL, 0);
+        if (!call) {
+                /* Hanging up ends in the same state: the daemon gets everything back. */
+                kvt__session_break(session, "out of memory");
+                return NULL;
+        }
+        call->is_internal = true;
+        kvt__call_insert(session, call);
+        return call;
+}
+
+void kvt__stop(struct kvt_session *session, const struct kvt__call *target)
+{
+        struct kvt__call *call = target->is_on_wire ? internal_call(session, WIRE_CANCEL) : NULL;
+
+        if (!call)
+                return;
+        call->target = target->id;
+        send_cancel(session, call);
+}
+
+void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t set,
+                    const uint64_t *wire_leases, uint32_t n)
+{
+        uint16_t kind = granted_by == WIRE_RESERVE ? WIRE_ABORT : WIRE_RELEASE;
+        struct kvt__call *call = internal_call(session, kind);
+        struct batch batch;
+        bool sent = true;
+
+        if (!call)
+                return;
+        call->n_live = n;
+        call->is_on_wire = true;
+        batch_init(&batch, session, kind, call->id, n);
+        batch.fixed.batch.set = kind == WIRE_ABORT ? set : 0;
+        start_message(&batch);
+        for (uint32_t i = 0; i < n && sent; i++)
+                sent = add(&batch, &wire_leases[i], sizeof(wire_leases[i]), NULL, 0);
+        if (sent)
+                send_message(&batch, false);
+}
