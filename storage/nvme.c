@@ -147,6 +147,9 @@ static void write_done(struct nvme_job *job)
 {
         struct nvme *nvme = job->nvme;
 
+        /* An object that was replaced meanwhile must never get into the catalog. */
+        if (!job->result && job->write->is_current && !job->write->is_current(job->write))
+                job->result = TIER_E_CANCELLED;
         if (job->result) {
                 space_forget_place(job->place);
                 space_release(&nvme->space, &job->extents);

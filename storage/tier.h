@@ -40,6 +40,7 @@ enum {
         TIER_E_CORRUPT,  /* a checksum, length or key did not match: forget the place */
         TIER_E_STALE,    /* as CORRUPT, but explained by a power loss */
         TIER_E_PAUSED,   /* the tier's queue is full: try again when on_ready is called */
+        TIER_E_CANCELLED, /* write: is_current() said no */
 };
 
 /*
@@ -81,6 +82,13 @@ struct tier_write {
         const struct checksum_list *checksums;
         const struct tier_segment *segments;
         uint32_t n_segments;
+        /*
+         * May be NULL: always current. Asked once, when all bytes are written and before the entry is put into the
+         * catalog: false (the object was replaced or dropped meanwhile) frees the space
+         * again and ends in on_done with TIER_E_CANCELLED. An older generation thus never
+         * enters the catalog after a newer one was committed.
+         */
+        bool (*is_current)(struct tier_write *write);
         /* @result 0: the object survives kill -9 from now on and @place is the caller's. */
         void (*on_done)(struct tier_write *write, int result, struct tier_place place);
         void *tier_private[8];
