@@ -235,6 +235,10 @@ _Static_assert(sizeof(struct wire_granted) == 80, "wire_granted");
  * piece checksums. Items come in any order and each index exactly once in a final state;
  * PENDING (an object on its way: lease known, bytes not there yet) may come before it.
  * The last RESULT of a request has no WIRE_MORE.
+ *
+ * A CANCEL and a COPIES_ENDED are answered by one RESULT with one item of index 0. An
+ * acquire or adopt that is granted nothing is answered by GRANTED and one RESULT, which
+ * may have no item.
  */
 struct wire_result_item {
         uint32_t index;
