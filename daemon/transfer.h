@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Transfers: the one state machine of an object's journey between host memory and the
+ * tier below.
+ *
+ *   down:  HASHING -> WRITING -> done          (HASHING is skipped when checksums exist)
+ *              \         `-> WAITING (tier full or paused) -> WRITING
+ *               `-> failed
+ *   up:    READING -> done | failed
+ *
+ * A transfer holds a use on its host copy from start to end. What it finds at the end
+ * counts only if the object still is the generation it began with: an older one is
+ * neither published nor entered in the catalog, and serves only those who were waiting.
+ *
+ * Started by: transfers_pump() (write-behind, by policy), transfer_up() (acquire).
+ * Loop thread only; checksums run on uv's workers.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <uv.h>
+
+#include "base/error.h"
+#include "base/tree.h"
+#include "daemon/host_copy.h"
+#include "daemon/index.h"
+#include "storage/tier.h"
+
+struct cache;
+struct transfer;
+TAILQ_HEAD(transfer_list, transfer);
+RB_HEAD(transfer_tree, transfer);
+
+struct transfers {
+        struct transfer_list down;    /* HASHING or WRITING */
+        struct transfer_list waiting; /* down, for room or for the tier to be ready */
+        struct transfer_tree up;      /* by object id and generation */
+        uint32_t n_down;
+        uint32_t n_up;
+        uint32_t n_hashing;
+        uint64_t down_bytes;
+        uint64_t up_bytes;
+        bool draining; /* write down everything dirty, whatever the policy */
+        bool pumping;  /* guards against starting anew from inside a start */
+        bool paused;   /* the tier said so; ends with its on_ready */
+        uint64_t cold_scan_at_bytes; /* stored bytes at which the cold end is looked at again */
+        uint64_t stored_bytes;       /* committed so far */
+};
+
+void transfers_init(struct transfers *transfers);
+bool transfers_are_idle(const struct transfers *transfers);
+
+/*
+ * Starts the write-downs that policy and limits allow now. Cheap when there is nothing to
+ * do; called after every commit and every completion.
+ */
+void transfers_pump(struct cache *cache);
+
+/* From now on everything dirty is to be written, newest first. */
+void transfers_drain(struct cache *cache);
+
+/*
+ * @copy's generation is being replaced while it has a write-down (INDEX_WRITING). True:
+ * the tier is at work; @on_forgotten will be called when that has ended and left nothing
+ * durable behind. False: the tier has not been asked yet, and will not be.
+ */
+bool transfer_forget_when_written(struct cache *cache, struct host_copy *copy,
+                                  void (*on_forgotten)(void *user, int result), void *user);
+
+/*
+ * Fills @copy (ARRIVING, not published) from the object's place. Its waiters are called
+ * when it is READY or FAILED. 0 or -ENOMEM.
+ */
+int transfer_up(struct cache *cache, struct index_object *object, struct host_copy *copy);
+
+/* The copy that an active promotion of exactly this generation fills, or NULL. */
+struct host_copy *transfer_arriving(struct cache *cache, const struct index_object *object);
+
+/*
+ * Computes a READY copy's checksums on a worker, unless they are there or on their way;
+ * its waiters are called when done. 0 or -ENOMEM.
+ */
+int transfer_hash(struct cache *cache, struct host_copy *copy);
+
+/*
+ * Compares a READY copy's bytes with the list its writer gave (taken over, malloc'ed);
+ * a copy that differs is dropped and counted. 0 or -ENOMEM.
+ */
+int transfer_verify_written(struct cache *cache, struct host_copy *copy,
+                            struct checksum_list *checksums);
