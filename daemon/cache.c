@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "daemon/cache.h"
+
+/* Boundaries that one search for a victim may pass over. */
+#define VICTIM_STEPS_CLEAN 64u
+#define VICTIM_STEPS_ANY   4096u
+
+int cache_init(struct cache *cache)
+{
+        host_copies_init(&cache->copies, cache->host);
+        transfers_init(&cache->transfers);
+        if (!cache->next_generation)
+                cache->next_generation = 1;
+        return 0;
+}
+
+void cache_deinit(struct cache *cache)
+{
+        struct index_object *object;
+        uint32_t after = INDEX_NONE;
+
+        assert(transfers_are_idle(&cache->transfers));
+        while ((object = index_next_object(cache->index, after))) {
+                after = index_object_id(cache->index, object);
+                if (object->host != INDEX_NONE) {
+                        struct host_copy *copy = host_copy_at(&cache->copies, object->host);
+
+                        index_set_host(cache->index, object, INDEX_NONE);
+                        host_copy_detach(&cache->copies, copy);
+                }
+        }
+        host_copies_deinit(&cache->copies);
+}
+
+uint32_t cache_now_s(const struct cache *cache)
+{
+        return (uint32_t)(uv_now(cache->loop) / 1000);
+}
+
+void cache_touch(struct cache *cache, struct index_object *object)
+{
+        placement_touch(cache->index, index_boundary_at(cache->index, object->boundary),
+                        cache_now_s(cache));
+}
+
+/* ---- recovery ---- */
+
+struct recovery {
+        struct cache *cache;
+        void (*on_end)(void *user, int result);
+        void *user;
+};
+
+static void on_recovered_object(void *user, const struct tier_object *object,
+                                struct tier_place place)
+{
+        struct recovery *recovery = user;
+        struct cache *cache = recovery->cache;
+        struct index_new_object entry = {
+                .group = object->key.group,
+                .shard = object->key.shard,
+                .cell = object->cell,
+                .digest = object->key.boundary,
+                .parent = object->parent,
+                .parent_unknown = object->parent_unknown,
+                .croppable = object->croppable,
+                .boundary_tokens = object->boundary_tokens,
+                .raw_bytes = (uint32_t)object->raw_bytes,
+                .generation = object->generation,
+                .covers = object->covers,
+                .n_covers = object->n_covers,
+        };
+        struct index_object *entered;
+        int r;
+
+        if (object->generation >= cache->next_generation)
+                cache->next_generation = object->generation + 1;
+
+        r = index_layout(cache->index, object->key.domain, &object->key.layout, &entry.layout);
+        if (!r)
+                r = index_add(cache->index, &entry, &entered);
+        if (r) {
+                /* index.objects_max was lowered: what finds no place is given up. */
+                cache->metrics->index_full_total++;
+                cache_forget(cache, place, &object->key, 0, false, NULL, NULL);
+                return;
+        }
+        index_set_place(cache->index, entered, place);
+}
+
+static void on_recovery_end(void *user, int result)
+{
+        struct recovery *recovery = user;
+
+        recovery->on_end(recovery->user, result);
+        free(recovery);
+}
+
+void cache_recover(struct cache *cache, void (*on_end)(void *user, int result), void *user)
+{
+        struct recovery *recovery;
+
+        if (!cache->nvme) {
+                on_end(user, 0);
+                return;
+        }
+        recovery = malloc(sizeof(*recovery));
+        if (!recovery) {
+                on_end(user, err_raise(-ENOMEM));
+                return;
+        }
+        *recovery = (struct recovery){cache, on_end, user};
+        cache->nvme->ops.recover(cache->nvme, on_recovered_object, on_recovery_end, recovery);
+}
+
+/* ---- forgetting ---- */
+
+struct forgetting {
+        struct tier_forget forget;
+        struct cache *cache;
+        uint64_t footprint;
+        void (*on_forgotten)(void *user, int result);
+        void *user;
+};
+
+static void on_freed(struct tier_forget *forget, int result)
+{
+        struct forgetting *forgetting = (struct forgetting *)forget;
+        struct cache *cache = forgetting->cache;
+
+        cache->forgetting_bytes -= forgetting->footprint;
+        cache->n_forgetting--;
+        if (forgetting->on_forgotten)
+                forgetting->on_forgotten(forgetting->user, result);
+        free(forgetting);
+        transfers_pump(cache);
+        if (cache->on_progress)
+                cache->on_progress(cache->on_progress_user);
+}
+
+int cache_forget(struct cache *cache, struct tier_place place, const struct object_key *key,
+                 uint64_t footprint, bool sync, void (*on_forgotten)(void *user, int result),
+                 void *user)
+{
+        struct forgetting *forgetting = calloc(1, sizeof(*forgetting));
+
+        /*
+         * Without memory for the record the entry stays in the catalog. That is a leak of
+         * space until the next start, never a wrong byte: nothing refers to it.
+         */
+        if (!forgetting)
+                return err_raise(-ENOMEM);
+
+        forgetting->forget.on_freed = on_freed;
+        forgetting->cache = cache;
+        forgetting->footprint = footprint;
+        forgetting->on_forgotten = on_forgotten;
+        forgetting->user = user;
+        cache->forgetting_bytes += footprint;
+        cache->n_forgetting++;
+        cache->nvme->ops.forget(cache->nvme, place, key, sync, &forgetting->forget);
+        return 0;
+}
+
+static uint64_t footprint_of(struct cache *cache, const struct index_object *object)
+{
+        uint32_t n_covers = 0;
+
+        if (object->flags & INDEX_CROPPABLE)
+                index_covers(cache->index, object, &n_covers);
+        return cache->nvme->ops.footprint(cache->nvme, object->raw_bytes, n_covers);
+}
+
+/* ---- dropping ---- */
+
+static void remove_when_nowhere(struct cache *cache, struct index_object *object)
+{
+        if (object->host == INDEX_NONE && !object->place.claim)
+                index_remove(cache->index, object);
+}
+
+static void count_removal(struct cache *cache, enum metrics_tier tier,
+                          enum metrics_removal reason, uint64_t bytes)
+{
+        cache->metrics->removed_objects_total[tier][reason]++;
+        cache->metrics->removed_bytes_total[tier][reason] += bytes;
+}
+
+static void detach_host(struct cache *cache, struct index_object *object,
+                        enum metrics_removal reason)
+{
+        struct host_copy *copy = host_copy_at(&cache->copies, object->host);
+
+        count_removal(cache, METRICS_HOST, reason, object->raw_bytes);
+        index_set_host(cache->index, object, INDEX_NONE);
+        host_copy_detach(&cache->copies, copy);
+}
+
+/* Returns the outcome of cache_forget(). */
+static int detach_place(struct cache *cache, struct index_object *object,
+                        enum metrics_removal reason, bool sync, void (*on_forgotten)(void *user, int result), void *user)
+{
+        struct tier_place place = object->place;
+        struct object_key key;
+        int r;
+
+        index_key(cache->index, object, &key);
+        r = cache_forget(cache, place, &key, footprint_of(cache, object), sync, on_forgotten,
+                         user);
+        if (r && sync)
+                return r;
+        count_removal(cache, METRICS_NVME, reason, object->raw_bytes);
+        index_set_place(cache->index, object, (struct tier_place){0});
+        return r;
+}
+
+void cache_drop_host(struct cache *cache, struct index_object *object,
+                     enum metrics_removal reason)
+{
+        assert(object->host != INDEX_NONE);
+        detach_host(cache, object, reason);
+        remove_when_nowhere(cache, object);
+}
+
+void cache_drop_place(struct cache *cache, struct index_object *object,
+                      enum metrics_removal reason)
+{
+        assert(object->place.claim);
+        detach_place(cache, object, reason, false, NULL, NULL);
+        remove_when_nowhere(cache, object);
+}
+
+void cache_drop(struct cache *cache, struct index_object *object, enum metrics_removal reason)
+{
+        if (object->host != INDEX_NONE)
+                detach_host(cache, object, reason);
+        if (object->place.claim)
+                detach_place(cache, object, reason, false, NULL, NULL);
+        index_remove(cache->index, object);
+}
+
+/* ---- room in host memory ---- */
+
+struct victim_query {
+        struct cache *cache;
+        bool clean_only;
+};
+
+static bool copy_may_go(const struct host_copy *copy, bool clean_only)
+{
+        return !copy->n_leases && !copy->n_uses && !(clean_only && copy->dirty);
+}
+
+static struct index_object *next_object(struct cache *cache, const struct index_object *object)
+{
+        return object->next ? index_object_at(cache->index, object->next) : NULL;
+}
+
+static struct index_object *first_object(struct cache *cache,
+                                         const struct index_boundary *boundary)
+{
+        return boundary->first_object ? index_object_at(cache->index, boundary->first_object)
+                                      : NULL;
+}
+
+static bool boundary_may_leave_host(void *user, const struct index_boundary *boundary)
+{
+        struct victim_query *query = user;
+        struct index_object *object;
+
+        for (object = first_object(query->cache, boundary); object;
+             object = next_object(query->cache, object)) {
+                if (object->host != INDEX_NONE &&
+                    copy_may_go(host_copy_at(&query->cache->copies, object->host),
+                                query->clean_only))
+                        return true;
+        }
+        return false;
+}
+
+static void evict_boundary_from_host(struct cache *cache, struct index_boundary *boundary,
+                                     bool clean_only)
+{
+        struct index_object *object, *next;
+
+        for (object = first_object(cache, boundary); object; object = next) {
+                struct host_copy *copy;
+
+                next = next_object(cache, object);
+                if (object->host == INDEX_NONE)
+                        continue;
+                copy = host_copy_at(&cache->copies, object->host);
+                if (!copy_may_go(copy, clean_only))
+                        continue;
+                if (copy->dirty && cache->write_policy != PLACEMENT_WRITE_OFF) {
+                        cache->metrics->host_dropped_objects_total++;
+                        cache->metrics->host_dropped_bytes_total += copy->raw_bytes;
+                }
+                cache_drop_host(cache, object, METRICS_FOR_SPACE);
+        }
+}
+
+/* Clean copies first, as far as they lie near the old end; then whatever is oldest. */
+static bool evict_one_boundary_from_host(struct cache *cache)
+{
+        bool writes = cache->nvme && cache->write_policy != PLACEMENT_WRITE_OFF;
+        struct victim_query query = {cache, writes};
+        struct index_boundary *victim;
+
+        victim = placement_victim(cache->index, INDEX_HOST, boundary_may_leave_host, &query,
+                                  writes ? VICTIM_STEPS_CLEAN : VICTIM_STEPS_ANY);
+        if (!victim && writes) {
+                query.clean_only = false;
+                victim = placement_victim(cache->index, INDEX_HOST, boundary_may_leave_host,
+                                          &query, VICTIM_STEPS_ANY);
+        }
+        if (!victim)
+                return false;
+        evict_boundary_from_host(cache, victim, query.clean_only);
+        return true;
+}
+
+static uint64_t host_free_bytes(const struct cache *cache)
+{
+        struct host_usage usage;
+
+        host_usage(cache->host, &usage);
+        return usage.ready_bytes - usage.used_bytes;
+}
+
+int cache_new_copy(struct cache *cache, const struct object_key *key, uint64_t raw_bytes,
+                   enum host_copy_state state, uint32_t numa_node, bool contiguous,
+                   struct host_copy **ret_copy)
+{
+        uint32_t max_extents = contiguous ? 1 : HOST_EXTENTS_MAX;
+
+        for (;;) {
+                int r = host_copy_new(&cache->copies, key, raw_bytes, state, numa_node,
+                                      max_extents, ret_copy);
+
+                if (r != HOST_E_FULL)
+                        return r;
+                /* Evicting for one long run would cost more than it gives. */
+                if (contiguous && host_free_bytes(cache) >= raw_bytes + HOST_UNIT_BYTES)
+                        return CACHE_E_FRAGMENTED;
+                if (!evict_one_boundary_from_host(cache))
+                        return CACHE_E_BUSY;
+        }
+}
+
+/* ---- room in the NVMe tier ---- */
+
+static bool boundary_may_leave_nvme(void *user, const struct index_boundary *boundary)
+{
+        struct cache *cache = user;
+        struct index_object *object;
+
+        for (object = first_object(cache, boundary); object; object = next_object(cache, object))
+                if (object->place.claim && !(object->flags & INDEX_READING))
+                        return true;
+        return false;
+}
+
+static void evict_boundary_from_nvme(struct cache *cache, struct index_boundary *boundary)
+{
+        struct index_object *object, *next;
+
+        for (object = first_object(cache, boundary); object; object = next) {
+                next = next_object(cache, object);
+                if (!object->place.claim || object->flags & INDEX_READING)
+                        continue;
+                cache_drop_place(cache, object, METRICS_FOR_SPACE);
+        }
+}
+
+int cache_make_nvme_room(struct cache *cache, uint64_t bytes)
+{
+        struct tier_usage usage;
+
+        cache->nvme->ops.usage(cache->nvme, &usage);
+        for (;;) {
+                struct index_boundary *victim;
+
+                /* used may be above capacity after the cap was lowered. */
+                if (usage.used_bytes + bytes <= usage.capacity_bytes + cache->forgetting_bytes)
+                        return 0;
+                victim = placement_victim(cache->index, INDEX_NVME, boundary_may_leave_nvme, cache,
+                                          VICTIM_STEPS_ANY);
+                if (!victim)
+                        return CACHE_E_BUSY;
+                evict_boundary_from_nvme(cache, victim);
+        }
+}
+
+/* ---- publishing ---- */
+
+/* The index is full: the coldest boundary goes, from wherever it is. */
+static bool evict_for_index(struct cache *cache)
+{
+        struct index_boundary *victim = NULL;
+
+        if (cache->nvme)
+                victim = placement_victim(cache->index, INDEX_NVME, boundary_may_leave_nvme, cache,
+                                          VICTIM_STEPS_ANY);
+        if (victim) {
+                evict_boundary_from_nvme(cache, victim);
+                return true;
+        }
+        return evict_one_boundary_from_host(cache);
+}
+
+static int add_to_index(struct cache *cache, const struct index_new_object *entry,
+                        struct index_object **ret_object)
+{
+        for (unsigned tries = 0; tries < 64; tries++) {
+                int r = index_add(cache->index, entry, ret_object);
+
+                if (r != INDEX_E_FULL)
+                        return r;
+                if (!evict_for_index(cache))
+                        break;
+        }
+        return CACHE_E_INDEX_FULL;
+}
+
+static uint64_t wall_clock_ns(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_REALTIME, &now);
+        return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/*
+ * A replaced generation leaves every tier in this turn. @on_forgotten follows when its
+ * catalog entry is durably gone, or is known never to come.
+ */
+static int drop_replaced(struct cache *cache, struct index_object *object,
+                         void (*on_forgotten)(void *user, int result), void *user,
+                         bool *ret_forgetting)
+{
+        if (object->place.claim) {
+                int r = detach_place(cache, object, METRICS_REPLACED, true, on_forgotten, user);
+
+                if (r)
+                        return r;
+                *ret_forgetting = true;
+        } else if (object->flags & INDEX_WRITING) {
+                *ret_forgetting =
+                        transfer_forget_when_written(cache,
+                                                     host_copy_at(&cache->copies, object->host),
+                                                     on_forgotten, user);
+        }
+        if (object->host != INDEX_NONE)
+                detach_host(cache, object, METRICS_REPLACED);
+        index_remove(cache->index, object);
+        return 0;
+}
+
+int cache_publish(struct cache *cache, struct host_copy *copy,
+                  const struct index_new_object *object, bool replace,
+                  void (*on_forgotten)(void *user, int result), void *user, bool *ret_forgetting)
+{
+        struct index_new_object entry = *object;
+        struct index_boundary *boundary;
+        struct index_object *entered, *existing = NULL;
+        int r;
+
+        *ret_forgetting = false;
+        boundary = index_find_boundary(cache->index, entry.layout, &entry.digest);
+        if (boundary)
+                existing = index_find_object(cache->index, boundary, entry.group, entry.shard);
+        if (existing && !replace)
+                return CACHE_E_EXISTS;
+        if (existing) {
+                r = drop_replaced(cache, existing, on_forgotten, user, ret_forgetting);
+                if (r)
+                        return r;
+        }
+
+        entry.generation = cache->next_generation++;
+        r = add_to_index(cache, &entry, &entered);
+        if (r)
+                return r;
+
+        copy->generation = entry.generation;
+        copy->committed_ns = wall_clock_ns();
+        memcpy(copy->writer_boot_id, cache->boot_id, sizeof(copy->writer_boot_id));
+        host_copy_publish(&cache->copies, copy, index_object_id(cache->index, entered));
+        index_set_host(cache->index, entered, copy->id);
+        host_copy_set_dirty(&cache->copies, copy, cache->nvme != NULL);
+        cache_touch(cache, entered);
+        cache->transfers.stored_bytes += copy->raw_bytes;
+        cache->metrics->stored_bytes_total += copy->raw_bytes;
+        transfers_pump(cache);
+        return 0;
+}

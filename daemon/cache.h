@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The cache: everything about stored bytes, and nothing about sessions. It joins index,
+ * host copies, the NVMe tier and placement, and keeps their books in step:
+ *
+ *   - room in host memory is made on the spot, by dropping the copies that placement
+ *     names, never of held bytes;
+ *   - an object is published when all its bytes are in place, and leaves the index when
+ *     no tier has it any more;
+ *   - the lower tier is given what the write policy says (daemon/transfer.c moves it).
+ *
+ * Loop thread only.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "daemon/host_copy.h"
+#include "daemon/index.h"
+#include "daemon/metrics.h"
+#include "daemon/placement.h"
+#include "daemon/transfer.h"
+#include "storage/host.h"
+#include "storage/tier.h"
+
+enum {
+        CACHE_E_BUSY = 1,   /* no room: what could go is held */
+        CACHE_E_FRAGMENTED, /* room enough, but not in one extent */
+        CACHE_E_EXISTS,     /* publish without replace: another copy was first */
+        CACHE_E_INDEX_FULL, /* index.objects_max, and nothing could be evicted */
+};
+
+struct cache {
+        uv_loop_t *loop;
+        struct presence_table *presence;
+        struct index *index;
+        struct host_pool *host;
+        struct tier *nvme; /* NULL: none configured */
+        struct metrics *metrics;
+        struct host_copies copies;
+        struct transfers transfers;
+        enum placement_write write_policy;
+        uint64_t next_generation;
+        uint8_t boot_id[16];
+        uint64_t forgetting_bytes; /* NVMe space whose delete is under way */
+        uint32_t n_forgetting;
+        /* Room or quiet that somebody may wait for has come. Set by the daemon. */
+        void (*on_progress)(void *user);
+        void *on_progress_user;
+};
+
+/* The caller sets loop, presence, index, host, nvme, metrics, policy and boot id first. */
+int cache_init(struct cache *cache);
+/* Everything is quiet (transfers_are_idle(), no copy held by others). Drops all copies. */
+void cache_deinit(struct cache *cache);
+
+/* Seconds of the loop's clock, for placement. */
+uint32_t cache_now_s(const struct cache *cache);
+
+/* Takes in what the NVMe tier kept; @on_end with 0 or a negative errno. */
+void cache_recover(struct cache *cache, void (*on_end)(void *user, int result), void *user);
+
+/*
+ * A copy with room for @raw_bytes, evicting as needed; with one use held. 0,
+ * CACHE_E_BUSY, CACHE_E_FRAGMENTED (only with @contiguous) or -ENOMEM.
+ */
+int cache_new_copy(struct cache *cache, const struct object_key *key, uint64_t raw_bytes,
+                   enum host_copy_state state, uint32_t numa_node, bool contiguous,
+                   struct host_copy **ret_copy);
+
+/*
+ * Makes a READY copy the visible generation of its key, with a new generation number.
+ * With @replace an older generation is dropped from every tier in the same turn; its
+ * space below is being forgotten when this returns, and @forget (if not NULL) is called
+ * once the catalog delete is durable, or not at all when *@ret_forgetting is false.
+ * 0, CACHE_E_EXISTS, CACHE_E_INDEX_FULL or -ENOMEM: then the copy is not published.
+ */
+int cache_publish(struct cache *cache, struct host_copy *copy,
+                  const struct index_new_object *object, bool replace,
+                  void (*on_forgotten)(void *user, int result), void *user,
+                  bool *ret_forgetting);
+
+/* Drops the host copy of an object; the object goes when nothing else has it. */
+void cache_drop_host(struct cache *cache, struct index_object *object,
+                     enum metrics_removal reason);
+
+/* Drops an object from the NVMe tier only, and from the index when nothing else has it. */
+void cache_drop_place(struct cache *cache, struct index_object *object,
+                      enum metrics_removal reason);
+
+/* Drops an object from every tier. */
+void cache_drop(struct cache *cache, struct index_object *object, enum metrics_removal reason);
+
+/* An object's place, which it does not refer to (any more), goes back to the tier. */
+int cache_forget(struct cache *cache, struct tier_place place, const struct object_key *key,
+                 uint64_t footprint, bool sync, void (*on_forgotten)(void *user, int result),
+                 void *user);
+
+/*
+ * Frees room in the NVMe tier until @bytes are free or being freed. 0, or CACHE_E_BUSY
+ * when nothing can go.
+ */
+int cache_make_nvme_room(struct cache *cache, uint64_t bytes);
+
+/* The object of a boundary was stored or acquired. */
+void cache_touch(struct cache *cache, struct index_object *object);
