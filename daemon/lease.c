@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "daemon/lease.h"
+#include "daemon/session.h"
+
+static int reservation_compare(const struct lease *a, const struct lease *b)
+{
+        int order = memcmp(&a->entry.digest, &b->entry.digest, sizeof(a->entry.digest));
+
+        if (order)
+                return order;
+        if (a->entry.layout != b->entry.layout)
+                return a->entry.layout < b->entry.layout ? -1 : 1;
+        if (a->entry.group != b->entry.group)
+                return a->entry.group < b->entry.group ? -1 : 1;
+        if (a->entry.shard != b->entry.shard)
+                return a->entry.shard < b->entry.shard ? -1 : 1;
+        /* Reservations never exclude each other: several may have one key. */
+        return a->id < b->id ? -1 : a->id > b->id;
+}
+
+static int grant_compare(const struct grant *a, const struct grant *b)
+{
+        return memcmp(a->token, b->token, sizeof(a->token));
+}
+
+/* An id: a slot in the low bits, a number that is never repeated in the others. */
+#define SLOT_BITS 24
+#define SLOT_MASK ((UINT64_C(1) << SLOT_BITS) - 1)
+
+TREE_GENERATE(reservation_tree, lease, node, reservation_compare)
+TREE_GENERATE(grant_tree, grant, node, grant_compare)
+
+void leases_init(struct leases *leases, struct host_copies *copies)
+{
+        memset(leases, 0, sizeof(*leases));
+        leases->copies = copies;
+        leases->sequence = 1;
+        RB_INIT(&leases->reservations);
+        RB_INIT(&leases->grants);
+}
+
+void leases_deinit(struct leases *leases)
+{
+        assert(leases->n_free == leases->n_slots);
+        free(leases->slots);
+        free(leases->free_slots);
+}
+
+static int grow(struct leases *leases)
+{
+        uint32_t n = leases->n_slots ? leases->n_slots * 2 : 256;
+        struct lease **slots;
+        uint32_t *free_slots;
+
+        if (n > SLOT_MASK)
+                return err_raise(-ENOMEM);
+        slots = reallocarray(leases->slots, n, sizeof(*slots));
+        if (!slots)
+                return err_raise(-ENOMEM);
+        leases->slots = slots;
+        free_slots = reallocarray(leases->free_slots, n, sizeof(*free_slots));
+        if (!free_slots)
+                return err_raise(-ENOMEM);
+        leases->free_slots = free_slots;
+        for (uint32_t slot = n; slot-- > leases->n_slots;) {
+                slots[slot] = NULL;
+                free_slots[leases->n_free++] = slot;
+        }
+        leases->n_slots = n;
+        return 0;
+}
+
+int lease_new(struct leases *leases, struct session *session, enum lease_kind kind,
+              struct host_copy *copy, struct lease **ret_lease)
+{
+        struct lease *lease;
+        uint32_t slot;
+
+        assert(copy || kind == LEASE_HAVE);
+        if (!leases->n_free) {
+                int r = grow(leases);
+
+                if (r)
+                        return r;
+        }
+        lease = calloc(1, sizeof(*lease));
+        if (!lease)
+                return err_raise(-ENOMEM);
+
+        slot = leases->free_slots[--leases->n_free];
+        leases->slots[slot] = lease;
+        lease->id = leases->sequence++ << SLOT_BITS | (slot + 1);
+        lease->kind = kind;
+        lease->session = session;
+        lease->copy = copy;
+        if (copy) {
+                host_copy_lease(leases->copies, copy);
+                session->leased_bytes += copy->space_bytes;
+        }
+        session->n_leases++;
+        LIST_INSERT_HEAD(&session->leases, lease, link);
+        *ret_lease = lease;
+        return 0;
+}
+
+struct lease *lease_find(struct leases *leases, const struct session *session, uint64_t id)
+{
+        uint64_t slot = id & SLOT_MASK;
+        struct lease *lease;
+
+        if (!slot || slot > leases->n_slots)
+                return NULL;
+        lease = leases->slots[slot - 1];
+        return lease && lease->id == id && lease->session == session ? lease : NULL;
+}
+
+static void grant_drop_lease(struct leases *leases, struct grant *grant)
+{
+        assert(grant->n_leases);
+        if (!--grant->n_leases)
+                grant_free_unused(leases, grant);
+}
+
+static void leave_set(struct lease *lease)
+{
+        struct lease_set *set = lease->set;
+
+        LIST_REMOVE(lease, set_link);
+        if (lease->kind == LEASE_WRITE)
+                set->n_write--;
+        else
+                set->n_have--;
+        lease->set = NULL;
+        if (!set->n_write && !set->n_have) {
+                LIST_REMOVE(set, link);
+                free(set);
+        }
+}
+
+void lease_end(struct leases *leases, struct lease *lease)
+{
+        uint32_t slot = (uint32_t)(lease->id & SLOT_MASK) - 1;
+
+        assert(!lease->loading);
+        if (lease->set)
+                leave_set(lease);
+        if (lease->kind == LEASE_WRITE)
+                RB_REMOVE(reservation_tree, &leases->reservations, lease);
+        if (lease->copy) {
+                lease->session->leased_bytes -= lease->copy->space_bytes;
+                host_copy_unlease(leases->copies, lease->copy);
+        }
+        if (lease->grant)
+                grant_drop_lease(leases, lease->grant);
+        lease->session->n_leases--;
+        LIST_REMOVE(lease, link);
+        leases->slots[slot] = NULL;
+        leases->free_slots[leases->n_free++] = slot;
+        free(lease->covers);
+        free(lease);
+}
+
+void lease_enter_reservation(struct leases *leases, struct lease *lease)
+{
+        RB_INSERT(reservation_tree, &leases->reservations, lease);
+}
+
+bool lease_is_reserved(struct leases *leases, uint16_t layout, const struct digest *digest,
+                       uint16_t group, uint16_t shard)
+{
+        struct lease wanted = {.entry = {.layout = layout, .group = group, .shard = shard}};
+        const struct lease *found;
+
+        wanted.entry.digest = *digest;
+        found = RB_NFIND(reservation_tree, &leases->reservations, &wanted); /* id 0: the first */
+        return found && found->entry.layout == layout && found->entry.group == group &&
+               found->entry.shard == shard && digest_equal(&found->entry.digest, digest);
+}
+
+void lease_join_set(struct lease *lease, struct lease_set *set)
+{
+        lease->set = set;
+        LIST_INSERT_HEAD(&set->members, lease, set_link);
+        if (lease->kind == LEASE_WRITE)
+                set->n_write++;
+        else
+                set->n_have++;
+}
+
+int grant_new(struct leases *leases, const uint8_t engine_id[16], uint32_t domain, uint16_t layout,
+              uint32_t n_members, struct grant **ret_grant)
+{
+        struct grant *grant = calloc(1, sizeof(*grant));
+
+        if (grant)
+                grant->members = calloc(n_members, sizeof(*grant->members));
+        if (!grant || !grant->members) {
+                free(grant);
+                return err_raise(-ENOMEM);
+        }
+        memcpy(grant->engine_id, engine_id, sizeof(grant->engine_id));
+        grant->domain = domain;
+        grant->layout = layout;
+        do {
+                if (getrandom(grant->token, sizeof(grant->token), 0) != sizeof(grant->token)) {
+                        free(grant->members);
+                        free(grant);
+                        return err_raise(-EIO);
+                }
+        } while (RB_INSERT(grant_tree, &leases->grants, grant));
+        *ret_grant = grant;
+        return 0;
+}
+
+void grant_add_member(struct leases *leases, struct grant *grant, struct host_copy *copy,
+                      const struct digest *boundary, uint16_t group, uint16_t shard)
+{
+        host_copy_lease(leases->copies, copy);
+        grant->members[grant->n_members++] = (struct grant_member){copy, *boundary, group, shard};
+}
+
+struct grant *grant_find(struct leases *leases, const uint8_t token[16])
+{
+        struct grant wanted;
+
+        memcpy(wanted.token, token, sizeof(wanted.token));
+        return RB_FIND(grant_tree, &leases->grants, &wanted);
+}
+
+void grant_attach_lease(struct grant *grant, struct lease *lease)
+{
+        lease->grant = grant;
+        grant->n_leases++;
+}
+
+void grant_free_unused(struct leases *leases, struct grant *grant)
+{
+        assert(!grant->n_leases);
+        RB_REMOVE(grant_tree, &leases->grants, grant);
+        for (uint32_t i = 0; i < grant->n_members; i++)
+                host_copy_unlease(leases->copies, grant->members[i].copy);
+        free(grant->members);
+        free(grant);
+}

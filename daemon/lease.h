@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Leases: a session's rights on host copies; and grants, which tie the leases of one
+ * acquire together so that other sessions of the engine can adopt them.
+ *
+ * A lease belongs to one session until it ends: by commit, abort or release, by the
+ * statement that copies have ended, or by the death of the process. A session whose
+ * socket is gone keeps its leases (quarantine); nobody can use them by id any more.
+ *
+ * Three kinds: WRITE (a reservation, with what is to be published), READ (an acquire or
+ * adopt), HAVE (a member of a set that was stored already; holds its host copy, if any).
+ *
+ * Ids are never repeated within a run of the daemon. Loop thread only.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "base/error.h"
+#include "base/tree.h"
+#include "daemon/host_copy.h"
+#include "daemon/index.h"
+
+struct session;
+struct lease;
+struct grant;
+struct load_item;
+
+enum lease_kind {
+        LEASE_WRITE,
+        LEASE_READ,
+        LEASE_HAVE,
+};
+
+/* What a session committed as a set: all or nothing. */
+struct lease_set {
+        LIST_ENTRY(lease_set) link;
+        uint64_t id; /* the session's number */
+        uint32_t n_write;
+        uint32_t n_have;
+        LIST_HEAD(, lease) members;
+};
+
+struct lease {
+        uint64_t id;
+        enum lease_kind kind;
+        struct session *session;
+        struct host_copy *copy; /* HAVE: NULL when it was not in the host tier */
+        LIST_ENTRY(lease) link; /* of the session */
+        /* WRITE */
+        struct index_new_object entry;
+        struct digest *covers; /* owned: entry.covers */
+        bool replace;
+        RB_ENTRY(lease) node; /* reservations by key */
+        /* WRITE, HAVE */
+        struct lease_set *set;
+        LIST_ENTRY(lease) set_link;
+        uint64_t have_generation;
+        bool named; /* by the commit that is being checked */
+        /* READ */
+        struct grant *grant;
+        struct load_item *loading; /* not there yet: the answer that waits for it */
+};
+
+RB_HEAD(reservation_tree, lease);
+RB_HEAD(grant_tree, grant);
+
+struct grant_member {
+        struct host_copy *copy; /* leased by the grant itself */
+        struct digest boundary; /* as it was asked for */
+        uint16_t group;
+        uint16_t shard;
+};
+
+/* Lives as long as one lease refers to it. */
+struct grant {
+        uint8_t token[16];
+        uint8_t engine_id[16];
+        uint32_t domain;
+        uint16_t layout;
+        uint32_t n_leases;
+        uint32_t n_members;
+        struct grant_member *members;
+        RB_ENTRY(grant) node;
+};
+
+struct leases {
+        struct lease **slots; /* by the low bits of the id, minus 1 */
+        uint32_t n_slots;
+        uint32_t *free_slots;
+        uint32_t n_free;
+        uint64_t sequence; /* the high bits of the next id */
+        struct reservation_tree reservations;
+        struct grant_tree grants;
+        struct host_copies *copies; /* borrowed */
+};
+
+void leases_init(struct leases *leases, struct host_copies *copies);
+void leases_deinit(struct leases *leases); /* no lease is left: asserted */
+
+/* Leases @copy (NULL only for HAVE) for @session. 0 or -ENOMEM. */
+int lease_new(struct leases *leases, struct session *session, enum lease_kind kind,
+              struct host_copy *copy, struct lease **ret_lease);
+
+/* The session's own lease of this id, or NULL. */
+struct lease *lease_find(struct leases *leases, const struct session *session, uint64_t id);
+
+/*
+ * Ends a lease: takes it out of its set, reservation tree and grant, gives its hold on
+ * the copy back. An unpublished WRITE copy is gone with it.
+ */
+void lease_end(struct leases *leases, struct lease *lease);
+
+/* Makes a WRITE lease's key known as reserved. entry must be set. */
+void lease_enter_reservation(struct leases *leases, struct lease *lease);
+/* Is anybody writing this object now? */
+bool lease_is_reserved(struct leases *leases, uint16_t layout, const struct digest *digest,
+                       uint16_t group, uint16_t shard);
+
+void lease_join_set(struct lease *lease, struct lease_set *set);
+
+/* A grant with room for @n_members members, none set, no lease yet. 0 or -ENOMEM. */
+int grant_new(struct leases *leases, const uint8_t engine_id[16], uint32_t domain, uint16_t layout,
+              uint32_t n_members, struct grant **ret_grant);
+/* Sets the next member; leases the copy for the grant. */
+void grant_add_member(struct leases *leases, struct grant *grant, struct host_copy *copy,
+                      const struct digest *boundary, uint16_t group, uint16_t shard);
+/* NULL when no lease of that acquire is held any more. */
+struct grant *grant_find(struct leases *leases, const uint8_t token[16]);
+void grant_attach_lease(struct grant *grant, struct lease *lease);
+/* Frees a grant that no lease refers to (yet). */
+void grant_free_unused(struct leases *leases, struct grant *grant);
