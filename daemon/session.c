@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "daemon/admin.h"
+#include "daemon/daemon.h"
+#include "daemon/dispatch.h"
+#include "daemon/handshake.h"
+#include "daemon/load.h"
+#include "daemon/peer.h"
+#include "daemon/session.h"
+
+/* What a client that does not read may pile up before it is disconnected. */
+#define OUTPUT_MAX (UINT64_C(4) << 20)
+/* Messages of one session handled in a row, so that no session starves the others. */
+#define MESSAGES_A_TURN 16
+
+struct session *session_by_id(struct daemon *daemon, uint64_t id)
+{
+        struct session *session;
+
+        TAILQ_FOREACH (session, &daemon->sessions, link)
+                if (session->id == id)
+                        return session;
+        return NULL;
+}
+
+/* ---- output ---- */
+
+static int send_packet(int socket, const void *packet, uint32_t length, int fd)
+{
+        union {
+                char bytes[CMSG_SPACE(sizeof(int))];
+                struct cmsghdr align;
+        } control;
+        struct iovec vector = {.iov_base = (void *)(uintptr_t)packet, .iov_len = length};
+        struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+
+        if (fd >= 0) {
+                struct cmsghdr *header;
+
+                memset(&control, 0, sizeof(control));
+                message.msg_control = control.bytes;
+                message.msg_controllen = sizeof(control.bytes);
+                header = CMSG_FIRSTHDR(&message);
+                header->cmsg_level = SOL_SOCKET;
+                header->cmsg_type = SCM_RIGHTS;
+                header->cmsg_len = CMSG_LEN(sizeof(int));
+                memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+        }
+        for (;;) {
+                if (sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+                        return 0;
+                if (errno != EINTR)
+                        return -errno;
+        }
+}
+
+static void on_socket(uv_poll_t *poll, int status, int events);
+
+static void set_polling(struct session *session, bool writable)
+{
+        session->polls_writable = writable;
+        uv_poll_start(&session->socket_poll, UV_READABLE | (writable ? UV_WRITABLE : 0),
+                      on_socket);
+}
+
+void session_send(struct session *session, const void *packet, uint32_t length, int fd)
+{
+        struct session_output *output;
+        int r;
+
+        if (session->fd < 0 || session->state >= SESSION_CLOSING)
+                return;
+        session->daemon->metrics.messages_sent_total++;
+        if (TAILQ_EMPTY(&session->output)) {
+                r = send_packet(session->fd, packet, length, fd);
+                if (!r)
+                        return;
+                if (r != -EAGAIN) {
+                        session_close(session, METRICS_HANG_UP, "hang_up", strerror(-r));
+                        return;
+                }
+        }
+        if (session->output_bytes + length > OUTPUT_MAX) {
+                session_close(session, METRICS_NOT_READING, "not_reading",
+                              "the client does not read its answers");
+                return;
+        }
+        output = malloc(sizeof(*output) + length);
+        if (!output) {
+                session_close(session, METRICS_SOCKET_ERROR, "no_memory", NULL);
+                return;
+        }
+        output->length = length;
+        output->fd = fd;
+        memcpy(output->packet, packet, length);
+        TAILQ_INSERT_TAIL(&session->output, output, link);
+        session->output_bytes += length;
+        if (!session->polls_writable)
+                set_polling(session, true);
+}
+
+void session_send_message(struct session *session, const struct message_builder *builder)
+{
+        session_send(session, builder->buffer, builder->length, -1);
+}
+
+static void drop_output(struct session *session)
+{
+        struct session_output *output;
+
+        while ((output = TAILQ_FIRST(&session->output))) {
+                TAILQ_REMOVE(&session->output, output, link);
+                free(output);
+        }
+        session->output_bytes = 0;
+}
+
+static void flush_output(struct session *session)
+{
+        struct session_output *output;
+
+        while ((output = TAILQ_FIRST(&session->output))) {
+                int r = send_packet(session->fd, output->packet, output->length, output->fd);
+
+                if (r == -EAGAIN)
+                        return;
+                if (r) {
+                        session_close(session, METRICS_HANG_UP, "hang_up", strerror(-r));
+                        return;
+                }
+                TAILQ_REMOVE(&session->output, output, link);
+                session->output_bytes -= output->length;
+                free(output);
+        }
+        set_polling(session, false);
+}
+
+/* ---- input ---- */
+
+/* Descriptors that a client sends are nothing we asked for. */
+static void close_received(struct msghdr *message)
+{
+        struct cmsghdr *header;
+
+        for (header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
+                size_t bytes;
+
+                if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+                        continue;
+                bytes = header->cmsg_len - CMSG_LEN(0);
+                for (size_t i = 0; i + sizeof(int) <= bytes; i += sizeof(int)) {
+                        int fd;
+
+                        memcpy(&fd, CMSG_DATA(header) + i, sizeof(fd));
+                        close(fd);
+                }
+        }
+}
+
+/* 0: a packet of *@ret_length bytes, -EAGAIN: none, -EPIPE: hung up, other: failure. */
+static int receive_packet(struct session *session, size_t *ret_length)
+{
+        union {
+                char bytes[CMSG_SPACE(16 * sizeof(int))];
+                struct cmsghdr align;
+        } control;
+        struct iovec vector = {.iov_base = session->daemon->packet_in,
+                               .iov_len = sizeof(session->daemon->packet_in)};
+        struct msghdr message = {
+                .msg_iov = &vector,
+                .msg_iovlen = 1,
+                .msg_control = control.bytes,
+                .msg_controllen = sizeof(control.bytes),
+        };
+        ssize_t n;
+
+        do {
+                n = recvmsg(session->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        } while (n < 0 && errno == EINTR);
+        if (n < 0)
+                return errno == ECONNRESET ? -EPIPE : -errno;
+        close_received(&message);
+        if (n == 0)
+                return -EPIPE;
+        if (message.msg_flags & MSG_TRUNC)
+                return -EMSGSIZE;
+        *ret_length = (size_t)n;
+        return 0;
+}
+
+static void on_packet(struct session *session, size_t length)
+{
+        const struct wire_header *header = (const void *)session->daemon->packet_in;
+        struct why why = {""};
+        int r;
+
+        session->daemon->metrics.messages_received_total++;
+        r = message_check(session->daemon->packet_in, length, &why);
+        if (r == MESSAGE_E_UNSUPPORTED) {
+                dispatch_unsupported(session, header);
+                return;
+        }
+        if (r) {
+                session_close(session, METRICS_GARBAGE, "garbage", why.text);
+                return;
+        }
+        dispatch_message(session, header);
+}
+
+static void read_socket(struct session *session)
+{
+        for (unsigned i = 0; i < MESSAGES_A_TURN && session->state < SESSION_CLOSING; i++) {
+                size_t length = 0;
+                int r = receive_packet(session, &length);
+
+                if (r == -EAGAIN)
+                        return;
+                if (r == -EPIPE) {
+                        session_close(session, METRICS_HANG_UP, "hang_up", NULL);
+                } else if (r == -EMSGSIZE) {
+                        session_close(session, METRICS_GARBAGE, "garbage",
+                                      "a message longer than 65536 bytes");
+                } else if (r) {
+                        session_close(session, METRICS_SOCKET_ERROR, "socket_error", strerror(-r));
+                } else {
+                        on_packet(session, length);
+                }
+        }
+}
+
+static void on_socket(uv_poll_t *poll, int status, int events)
+{
+        struct session *session = poll->data;
+
+        if (status < 0) {
+                session_close(session, METRICS_SOCKET_ERROR, "socket_error", uv_strerror(status));
+                return;
+        }
+        if (events & UV_WRITABLE && session->state < SESSION_CLOSING)
+                flush_output(session);
+        if (events & UV_READABLE && session->state < SESSION_CLOSING)
+                read_socket(session);
+}
+
+/* ---- life and death ---- */
+
+static void free_when_gone(struct session *session)
+{
+        if (session->state != SESSION_QUARANTINED || session->n_leases || session->n_handles ||
+            session->n_refs || session->pidfd >= 0)
+                return;
+        TAILQ_REMOVE(&session->daemon->sessions, session, link);
+        daemon_wake(session->daemon);
+        free(session->layout_encoding);
+        free(session->shard_is_here);
+        free(session);
+}
+
+void session_unref(struct session *session)
+{
+        assert(session->n_refs);
+        session->n_refs--;
+        free_when_gone(session);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+        struct session *session = handle->data;
+
+        session->n_handles--;
+        free_when_gone(session);
+}
+
+static void stop_watching_process(struct session *session)
+{
+        if (session->pidfd < 0)
+                return;
+        uv_poll_stop(&session->pidfd_poll);
+        uv_close((uv_handle_t *)&session->pidfd_poll, on_handle_closed);
+        close(steal_fd(&session->pidfd));
+}
+
+void session_end_leases(struct session *session)
+{
+        struct lease *lease;
+
+        loads_end_session(session);
+        while ((lease = LIST_FIRST(&session->leases)))
+                lease_end(&session->daemon->leases, lease);
+        assert(LIST_EMPTY(&session->sets));
+}
+
+static void end_quarantine(struct session *session, const char *reason)
+{
+        if (session->n_leases)
+                log_info("quarantine_ended", "session=%" PRIu64 " leases=%u reason=%s",
+                         session->id, session->n_leases, reason);
+        session_end_leases(session);
+        stop_watching_process(session);
+        free_when_gone(session);
+}
+
+bool sessions_end_quarantine(struct daemon *daemon, const uint8_t secret[16])
+{
+        struct session *session;
+
+        TAILQ_FOREACH (session, &daemon->sessions, link) {
+                if (session->state == SESSION_GREETING ||
+                    memcmp(session->secret, secret, sizeof(session->secret)))
+                        continue;
+                /* Its hang-up may not have been seen yet; the statement says it all. */
+                if (session->state < SESSION_CLOSING)
+                        session_close(session, METRICS_HANG_UP, "replaced", NULL);
+                session_end_leases(session);
+                daemon_wake(daemon);
+                return true;
+        }
+        return false;
+}
+
+static void on_process_exit(uv_poll_t *poll, int status, int events)
+{
+        struct session *session = poll->data;
+
+        (void)status;
+        (void)events;
+        if (session->state < SESSION_CLOSING)
+                session_close(session, METRICS_DEATH, "death", NULL);
+        session_end_leases(session);
+        stop_watching_process(session);
+        daemon_wake(session->daemon);
+}
+
+void session_close(struct session *session, enum metrics_disconnect disconnect,
+                   const char *reason, const char *detail)
+{
+        if (session->state >= SESSION_CLOSING)
+                return;
+        session->daemon->metrics.disconnects_total[disconnect]++;
+        session->close_reason = reason;
+        snprintf(session->close_detail, sizeof(session->close_detail), "%s", detail ? detail : "");
+        session->state = SESSION_CLOSING;
+        session->closed_ns = uv_hrtime();
+        daemon_wake(session->daemon);
+}
+
+static void close_socket(struct session *session)
+{
+        struct daemon *daemon = session->daemon;
+
+        log_info("session_closed",
+                 "session=%" PRIu64 " pid=%d uid=%u program=\"%s\" reason=%s leases=%u detail=\"%s\"",
+                 session->id, (int)session->pid, session->uid, session->program,
+                 session->close_reason, session->n_leases, session->close_detail);
+        drop_output(session);
+        uv_poll_stop(&session->socket_poll);
+        uv_close((uv_handle_t *)&session->socket_poll, on_handle_closed);
+        close(steal_fd(&session->fd));
+        daemon->n_sessions--;
+        session->state = SESSION_QUARANTINED;
+        loads_hang_up(session);
+        admin_hang_up(session);
+        if (!session->n_leases || session->pidfd < 0)
+                end_quarantine(session, "nothing_held");
+}
+
+void sessions_reap(struct daemon *daemon)
+{
+        struct session *session, *next;
+
+        for (session = TAILQ_FIRST(&daemon->sessions); session; session = next) {
+                next = TAILQ_NEXT(session, link);
+                if (session->state == SESSION_CLOSING)
+                        close_socket(session);
+                else if (session->state == SESSION_QUARANTINED && !session->n_leases &&
+                         session->pidfd >= 0)
+                        end_quarantine(session, "copies_ended");
+        }
+}
+
+/* ---- birth ---- */
+
+static int init_polls(struct session *session)
+{
+        struct daemon *daemon = session->daemon;
+        int r;
+
+        r = uv_poll_init(&daemon->loop, &session->socket_poll, session->fd);
+        if (r)
+                return err_raise(r);
+        session->socket_poll.data = session;
+        session->n_handles++;
+        r = uv_poll_init(&daemon->loop, &session->pidfd_poll, session->pidfd);
+        if (r) {
+                session->state = SESSION_QUARANTINED; /* no more than a handle to close */
+                uv_close((uv_handle_t *)&session->socket_poll, on_handle_closed);
+                return err_raise(r);
+        }
+        session->pidfd_poll.data = session;
+        session->n_handles++;
+        uv_poll_start(&session->pidfd_poll, UV_READABLE, on_process_exit);
+        set_polling(session, false);
+        return 0;
+}
+
+int session_new(struct daemon *daemon, int fd)
+{
+        _cleanup_fd_ int socket = fd;
+        struct peer peer = {.pidfd = -1};
+        struct session *session;
+        struct why why = {""};
+        int r;
+
+        r = peer_identify(socket, &peer, &why);
+        if (!r && daemon->n_sessions >= daemon->config.sessions.max) {
+                why_set(&why, "sessions.max of %u is reached", daemon->config.sessions.max);
+                daemon->metrics.attach_refused_total[METRICS_TOO_MANY]++;
+                r = -EUSERS;
+        } else if (!r && !peer_may_connect(&peer, daemon->config.socket.mode,
+                                           daemon->config.socket.gid)) {
+                why_set(&why, "uid %u may not use this socket: join the group of socket.group",
+                        peer.uid);
+                daemon->metrics.attach_refused_total[METRICS_NOT_PERMITTED]++;
+                r = -EACCES;
+        } else if (r) {
+                daemon->metrics.attach_refused_total[METRICS_PROCESS]++;
+        }
+        if (r) {
+                log_warning("session_refused", "pid=%d uid=%u reason=\"%s\"", (int)peer.pid,
+                            peer.uid, why.text);
+                handshake_refuse(socket, daemon->boot_id,
+                                 r == -EUSERS ? KVT_WIRE_REFUSED : KVT_WIRE_DENIED, why.text);
+                close_fdp(&peer.pidfd);
+                return 0;
+        }
+
+        session = calloc(1, sizeof(*session));
+        if (!session ||
+            getrandom(session->secret, sizeof(session->secret), 0) != sizeof(session->secret)) {
+                free(session);
+                close_fdp(&peer.pidfd);
+                return err_raise(-ENOMEM);
+        }
+        session->daemon = daemon;
+        session->id = daemon->next_session++;
+        session->fd = steal_fd(&socket);
+        session->pidfd = peer.pidfd;
+        session->pid = peer.pid;
+        session->uid = peer.uid;
+        session->gid = peer.gid;
+        session->is_admin = peer_is_admin(&peer, daemon->config.admin.gid);
+        session->opened_ns = uv_hrtime();
+        session->domain = DOMAIN_DEFAULT;
+        TAILQ_INIT(&session->output);
+        LIST_INIT(&session->leases);
+        LIST_INIT(&session->sets);
+        TAILQ_INIT(&session->loads);
+        TAILQ_INIT(&session->waiting);
+        TAILQ_INSERT_TAIL(&daemon->sessions, session, link);
+        daemon->n_sessions++;
+        r = init_polls(session);
+        if (r) {
+                daemon->n_sessions--;
+                close(steal_fd(&session->fd));
+                close(steal_fd(&session->pidfd));
+                if (!session->n_handles) {
+                        TAILQ_REMOVE(&daemon->sessions, session, link);
+                        free(session);
+                }
+                return r;
+        }
+        return 0;
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A session: one engine process on the control socket.
+ *
+ *   GREETING -> WELCOMED -> ATTACHED -> CLOSING -> QUARANTINED -> gone
+ *       any of the first three -> CLOSING (hang-up, garbage, output cap, kick, death)
+ *       CLOSING -> gone at once, when no lease is held or the process has ended
+ *
+ * Hang-up is not death: a session that still holds leases stays in quarantine until its
+ * process is gone (pidfd) or a later session states that its copies have ended, naming
+ * the secret that this one was given. Death is not always a hang-up (a forked child may
+ * hold the socket), so the pidfd is polled from the start, and death ends the session.
+ *
+ * Closing never happens inside a handler: session_close() only marks, and the loop reaps
+ * after the callbacks of the turn, so that nobody's pointer dies under him.
+ * Loop thread only.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <sys/types.h>
+
+#include <uv.h>
+
+#include "base/error.h"
+#include "daemon/lease.h"
+#include "daemon/metrics.h"
+#include "proto/layout.h"
+#include "proto/message.h"
+#include "proto/wire.h"
+
+struct daemon;
+struct load;
+struct waiting_load;
+struct assembly;
+
+enum session_state {
+        SESSION_GREETING, /* connected; HELLO is to come */
+        SESSION_WELCOMED,
+        SESSION_ATTACHED,
+        SESSION_CLOSING,
+        SESSION_QUARANTINED,
+};
+
+struct session_output {
+        TAILQ_ENTRY(session_output) link;
+        uint32_t length;
+        int fd; /* borrowed, or -1 */
+        uint8_t packet[];
+};
+
+struct session {
+        TAILQ_ENTRY(session) link;
+        struct daemon *daemon;
+        enum session_state state;
+        uint64_t id;
+        uint8_t secret[16];
+        int fd;    /* control socket, -1 once closed */
+        int pidfd; /* -1 for admin sessions without one */
+        pid_t pid;
+        uid_t uid;
+        gid_t gid;
+        bool is_admin;   /* may use ADMIN messages */
+        bool wants_table; /* an engine, not kvtierctl */
+        char program[64];
+        uint64_t opened_ns;
+        uint64_t closed_ns;
+        const char *close_reason;
+        char close_detail[256];
+
+        uv_poll_t socket_poll;
+        uv_poll_t pidfd_poll;
+        unsigned n_handles; /* uv handles not closed yet */
+        bool polls_writable;
+        TAILQ_HEAD(, session_output) output;
+        uint64_t output_bytes;
+        unsigned n_refs; /* deferred answers that will look at the session */
+
+        uint8_t engine_id[16];
+        uint32_t domain;
+        uint16_t layout; /* index_layout() number; 0 until attached */
+        struct digest layout_id;
+        struct layout description; /* points into layout_encoding */
+        uint8_t *layout_encoding;
+        uint8_t *shard_is_here; /* [LAYOUT_SHARDS_MAX] */
+
+        LIST_HEAD(, lease) leases;
+        LIST_HEAD(, lease_set) sets;
+        uint32_t n_leases;
+        uint64_t leased_bytes;
+        TAILQ_HEAD(, load) loads;
+        TAILQ_HEAD(, waiting_load) waiting;
+        struct assembly *assembly; /* a request whose last part has not come */
+
+        uint64_t stored_objects, stored_bytes, loaded_objects, loaded_bytes;
+};
+TAILQ_HEAD(session_list, session);
+
+/*
+ * Takes over a freshly accepted socket: checks credentials, opens the pidfd, starts
+ * polling. On failure the client is told why, and the socket is closed.
+ */
+int session_new(struct daemon *daemon, int fd);
+
+/*
+ * Marks a session for closing. @reason is a word for the log and the metrics, @detail (may
+ * be NULL) what exactly was wrong. Safe in any handler; later calls change nothing.
+ */
+void session_close(struct session *session, enum metrics_disconnect disconnect,
+                   const char *reason, const char *detail);
+
+/* Closes what is marked; called by the daemon after each turn of the loop. */
+void sessions_reap(struct daemon *daemon);
+
+/* Ends every lease of a session, with the answers that wait for them. */
+void session_end_leases(struct session *session);
+
+/* Ends the quarantine of the earlier session that @secret names. False: there is none. */
+bool sessions_end_quarantine(struct daemon *daemon, const uint8_t secret[16]);
+
+/*
+ * Sends a packet, with a descriptor unless @fd is -1. Never blocks: what the socket does
+ * not take is queued, and beyond the cap the session is closed.
+ */
+void session_send(struct session *session, const void *packet, uint32_t length, int fd);
+
+/* Sends one message of @builder. */
+void session_send_message(struct session *session, const struct message_builder *builder);
+
+/* Frees a session when its last reference, handle and lease are gone. */
+void session_unref(struct session *session);
+
+struct session *session_by_id(struct daemon *daemon, uint64_t id);
