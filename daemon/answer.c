@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <assert.h>
+#include <string.h>
+
+#include "daemon/answer.h"
+#include "daemon/daemon.h"
+
+static void start_message(struct answer *answer)
+{
+        struct wire_header header;
+
+        message_header_init(&header, WIRE_RESULT, answer->request, answer->session->id,
+                            answer->session->daemon->boot_id);
+        message_builder_init(&answer->builder, answer->packet, &header, sizeof(header));
+}
+
+void answer_begin(struct answer *answer, struct session *session, uint64_t request)
+{
+        answer->session = session;
+        answer->request = request;
+        start_message(answer);
+}
+
+static void add(struct answer *answer, const struct wire_result_item *item,
+                const struct wire_extent *extents, const uint64_t *pieces)
+{
+        int r = message_append_result(&answer->builder, item, extents, pieces);
+
+        if (!r)
+                return;
+        message_set_more(&answer->builder, true);
+        session_send_message(answer->session, &answer->builder);
+        start_message(answer);
+        r = message_append_result(&answer->builder, item, extents, pieces);
+        assert(!r);
+}
+
+void answer_status(struct answer *answer, uint32_t index, uint32_t status)
+{
+        struct wire_result_item item = {.index = index, .status = status};
+
+        add(answer, &item, NULL, NULL);
+}
+
+void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
+                 const struct host_copy *copy, bool with_extents, bool with_checksums)
+{
+        struct wire_extent extents[HOST_EXTENTS_MAX];
+        struct wire_result_item item = {
+                .index = index,
+                .status = status,
+                .lease = lease,
+                .generation = copy->generation,
+                .bytes = copy->raw_bytes,
+        };
+
+        if (with_extents) {
+                item.n_extents = copy->n_extents;
+                for (uint32_t i = 0; i < copy->n_extents; i++)
+                        extents[i] = (struct wire_extent){
+                                .arena_id = copy->extents[i].arena_id,
+                                .offset = copy->extents[i].offset,
+                                .length = copy->extents[i].length,
+                        };
+        }
+        if (with_checksums && copy->checksums)
+                item.n_pieces = copy->checksums->n_pieces;
+        add(answer, &item, extents, copy->checksums ? copy->checksums->pieces : NULL);
+}
+
+void answer_end(struct answer *answer, bool more)
+{
+        message_set_more(&answer->builder, more);
+        session_send_message(answer->session, &answer->builder);
+}
+
+void answer_once(struct session *session, uint64_t request, uint32_t status)
+{
+        struct answer answer;
+
+        answer_begin(&answer, session, request);
+        answer_status(&answer, 0, status);
+        answer_end(&answer, false);
+}

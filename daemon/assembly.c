@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "daemon/assembly.h"
+#include "daemon/session.h"
+
+void assembly_free(struct assembly *assembly)
+{
+        if (!assembly)
+                return;
+        for (uint32_t i = 0; assembly->commits && i < assembly->n; i++)
+                free(assembly->commits[i].checksums);
+        free(assembly->commits);
+        free(assembly->keys);
+        free(assembly);
+}
+
+static struct assembly *begin(const struct wire_batch *part)
+{
+        struct assembly *assembly = calloc(1, sizeof(*assembly));
+        uint32_t total = part->total ? part->total : 1;
+
+        if (!assembly)
+                return NULL;
+        assembly->request = part->header.request;
+        assembly->kind = part->header.kind;
+        assembly->batch = *part;
+        if (part->header.kind == WIRE_COMMIT)
+                assembly->commits = calloc(total, sizeof(*assembly->commits));
+        else
+                assembly->keys = calloc(total, sizeof(*assembly->keys));
+        if (!assembly->commits && !assembly->keys) {
+                free(assembly);
+                return NULL;
+        }
+        if (part->header.kind == WIRE_ADOPT)
+                memcpy(assembly->token, ((const struct wire_adopt *)part)->token,
+                       sizeof(assembly->token));
+        return assembly;
+}
+
+static bool fits(const struct assembly *assembly, const struct wire_batch *part)
+{
+        return part->header.request == assembly->request &&
+               part->header.kind == assembly->kind && part->first == assembly->n &&
+               part->total == assembly->batch.total && part->layout == assembly->batch.layout &&
+               part->set == assembly->batch.set && part->flags == assembly->batch.flags;
+}
+
+/* The list's shape is checked against the object when its length is known. */
+static int keep_checksums(struct assembly_commit *commit, const struct wire_commit_item *item,
+                          const uint64_t *pieces)
+{
+        commit->lease = item->lease;
+        commit->n_pieces = item->n_pieces;
+        if (!item->n_pieces)
+                return 0;
+        commit->checksums = calloc(1, sizeof(*commit->checksums));
+        if (!commit->checksums)
+                return err_raise(-ENOMEM);
+        commit->checksums->n_pieces = item->n_pieces;
+        memcpy(commit->checksums->pieces, pieces, item->n_pieces * sizeof(*pieces));
+        return 0;
+}
+
+static int take_items(struct assembly *assembly, const struct wire_batch *part)
+{
+        struct message_cursor cursor;
+
+        message_cursor_init(&cursor, part);
+        if (assembly->commits) {
+                struct wire_commit_item item;
+                const uint64_t *pieces;
+
+                while (!message_next_commit(&cursor, &item, &pieces)) {
+                        int r = keep_checksums(&assembly->commits[assembly->n], &item, pieces);
+
+                        if (r)
+                                return r;
+                        assembly->n++;
+                }
+        } else {
+                struct wire_key_item item;
+
+                while (!message_next_key(&cursor, &item))
+                        assembly->keys[assembly->n++] = item;
+        }
+        return 0;
+}
+
+static void give_up(struct session *session, struct assembly *assembly, bool misfit)
+{
+        assembly_free(assembly);
+        session->assembly = NULL;
+        if (misfit)
+                session_close(session, METRICS_GARBAGE, "garbage",
+                              "the parts of a request do not follow one another");
+        else
+                session_close(session, METRICS_SOCKET_ERROR, "no_memory", NULL);
+}
+
+bool assembly_add(struct session *session, const struct wire_batch *part,
+                  struct assembly **ret_assembly)
+{
+        struct assembly *assembly = session->assembly;
+        bool more = part->header.flags & WIRE_MORE;
+
+        if (!assembly) {
+                assembly = begin(part);
+                if (!assembly) {
+                        give_up(session, NULL, false);
+                        return false;
+                }
+        }
+        if (!fits(assembly, part) || (!more && part->first + part->header.n_items != part->total)) {
+                give_up(session, assembly, true);
+                return false;
+        }
+        if (take_items(assembly, part)) {
+                give_up(session, assembly, false);
+                return false;
+        }
+        session->assembly = more ? assembly : NULL;
+        if (!more)
+                *ret_assembly = assembly;
+        return !more;
+}

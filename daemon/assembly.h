@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Assembly of a request that must be seen whole before it can be decided: an acquire, an
+ * adopt, and the commit of a set. Its parts come one after another on the socket; another
+ * request in between is a breach of the protocol.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/checksum.h"
+#include "proto/wire.h"
+
+struct session;
+
+struct assembly_commit {
+        uint64_t lease;
+        struct checksum_list *checksums; /* the writer's, or NULL; owned */
+        uint32_t n_pieces;
+};
+
+struct assembly {
+        uint64_t request;
+        uint16_t kind;
+        struct wire_batch batch; /* of the first part */
+        uint8_t token[16];       /* ADOPT */
+        uint32_t n;              /* items so far */
+        struct wire_key_item *keys;       /* ACQUIRE, ADOPT */
+        struct assembly_commit *commits;  /* COMMIT */
+};
+
+/*
+ * Adds one part to the session's assembly. True when the request is complete: then the
+ * caller takes *@ret_assembly (to be freed by assembly_free()). False: more parts are to
+ * come, or the session has been closed because the parts do not fit together, or memory
+ * ran out.
+ */
+bool assembly_add(struct session *session, const struct wire_batch *part,
+                  struct assembly **ret_assembly);
+
+/* NULL is fine. */
+void assembly_free(struct assembly *assembly);
