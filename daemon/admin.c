@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "daemon/admin.h"
+#include "daemon/admin_objects.h"
+#include "daemon/admin_status.h"
+#include "daemon/daemon.h"
+#include "daemon/verify.h"
+
+/* Room for text in one message. */
+#define TEXT_MAX (WIRE_MESSAGE_MAX - (uint32_t)sizeof(struct wire_header))
+
+static void send_text(struct session *session, uint64_t request, const char *text, bool more)
+{
+        size_t left = strlen(text);
+        _Alignas(8) uint8_t packet[WIRE_MESSAGE_MAX];
+
+        do {
+                uint32_t length = left < TEXT_MAX ? (uint32_t)left : TEXT_MAX;
+                struct message_builder builder;
+                struct wire_header header;
+
+                message_header_init(&header, WIRE_ADMIN_REPLY, request, session->id,
+                                    session->daemon->boot_id);
+                message_builder_init(&builder, packet, &header, sizeof(header));
+                message_append(&builder, text, length, length);
+                left -= length;
+                text += length;
+                message_set_more(&builder, left || more);
+                session_send_message(session, &builder);
+        } while (left);
+}
+
+/* Takes over @answer; NULL stands for out of memory. Each document ends with a newline. */
+static void reply(struct session *session, uint64_t request, json_t *answer, bool more)
+{
+        _cleanup_free_ char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
+        _cleanup_free_ char *line = NULL;
+
+        json_decref(answer);
+        if (!text || asprintf(&line, "%s\n", text) < 0) {
+                line = NULL;
+                send_text(session, request, "{\"ok\":false,\"error\":\"out of memory\"}\n", more);
+                return;
+        }
+        send_text(session, request, line, more);
+}
+
+json_t *admin_error(const char *format, ...)
+{
+        char text[512];
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(text, sizeof(text), format, arguments);
+        va_end(arguments);
+        return json_pack("{s:b, s:s}", "ok", 0, "error", text);
+}
+
+static json_t *kick(struct daemon *daemon, const json_t *arguments)
+{
+        const json_t *id = json_object_get(arguments, "session");
+        struct session *session;
+
+        if (!json_is_integer(id))
+                return admin_error("kick: \"session\" must be a number: see kvtierctl sessions");
+        session = session_by_id(daemon, (uint64_t)json_integer_value(id));
+        if (!session || session->state >= SESSION_CLOSING)
+                return admin_error("kick: there is no open session %" JSON_INTEGER_FORMAT,
+                                   json_integer_value(id));
+        session_close(session, METRICS_HANG_UP, "kicked", "kvtierctl kick");
+        return json_pack("{s:b, s:I}", "ok", 1, "leases", (json_int_t)session->n_leases);
+}
+
+static void on_verify_progress(struct session *session, uint64_t request,
+                               const struct verify_progress *progress)
+{
+        reply(session, request,
+              json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "ok", 1, "done",
+                        (json_int_t)progress->done, "total", (json_int_t)progress->total, "bytes",
+                        (json_int_t)progress->bytes, "corrupt", (json_int_t)progress->corrupt,
+                        "stale", (json_int_t)progress->stale, "failed",
+                        (json_int_t)progress->failed, "finished", (int)progress->finished),
+              !progress->finished);
+}
+
+static void verify(struct session *session, uint64_t request)
+{
+        int r = verify_start(session->daemon, session, on_verify_progress, request);
+
+        if (r)
+                reply(session, request,
+                      r == -EBUSY ? admin_error("verify: another verification is running")
+                                  : admin_error("verify: %s", strerror(-r)),
+                      false);
+}
+
+static const struct {
+        const char *name;
+        json_t *(*run)(struct daemon *daemon, const json_t *arguments);
+} commands[] = {
+        {"status", admin_status},   {"sessions", admin_sessions}, {"layouts", admin_layouts},
+        {"ls", admin_ls},           {"show", admin_show},         {"evict", admin_evict},
+        {"clear", admin_clear},     {"kick", kick},
+};
+
+static json_t *run(struct session *session, const char *name, const json_t *arguments)
+{
+        for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+                if (!strcmp(commands[i].name, name))
+                        return commands[i].run(session->daemon, arguments);
+        return admin_error("\"%s\" is not a command of this daemon", name);
+}
+
+void admin_command(struct session *session, const struct wire_header *header)
+{
+        json_t *arguments;
+        json_error_t error;
+        const char *name;
+
+        if (!session->is_admin) {
+                reply(session, header->request,
+                      admin_error("uid %u may not give admin commands: be root, or join the "
+                                  "group of admin.group",
+                                  session->uid),
+                      false);
+                return;
+        }
+        arguments = json_loadb(message_text(header), header->n_items, JSON_REJECT_DUPLICATES,
+                               &error);
+        name = json_string_value(json_object_get(arguments, "command"));
+        if (header->flags & WIRE_MORE)
+                reply(session, header->request,
+                      admin_error("a command must fit one message"), false);
+        else if (!arguments)
+                reply(session, header->request,
+                      admin_error("not JSON: %s at byte %d", error.text, error.position), false);
+        else if (!name)
+                reply(session, header->request,
+                      admin_error("no \"command\": it must be a string"), false);
+        else if (!strcmp(name, "verify"))
+                verify(session, header->request);
+        else
+                reply(session, header->request, run(session, name, arguments), false);
+        json_decref(arguments);
+}
+
+void admin_hang_up(struct session *session)
+{
+        verify_session_gone(session->daemon, session);
+}

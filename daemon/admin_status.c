@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "daemon/admin_status.h"
+#include "daemon/daemon.h"
+
+static const char *phase_name(enum daemon_phase phase)
+{
+        static const char *const names[] = {
+                [DAEMON_STARTING] = "starting",
+                [DAEMON_RUNNING] = "running",
+                [DAEMON_DRAINING] = "draining",
+                [DAEMON_STOPPING] = "stopping",
+        };
+
+        return names[phase];
+}
+
+static void hex(char *text, const uint8_t *bytes, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                sprintf(text + 2 * i, "%02x", bytes[i]);
+}
+
+static json_int_t sum_of(const uint64_t *values, size_t n)
+{
+        json_int_t sum = 0;
+
+        for (size_t i = 0; i < n; i++)
+                sum += (json_int_t)values[i];
+        return sum;
+}
+
+static json_int_t removed(const struct metrics *metrics, enum metrics_tier tier,
+                          enum metrics_removal reason)
+{
+        return (json_int_t)metrics->removed_objects_total[tier][reason];
+}
+
+static json_t *counters(const struct metrics *metrics, enum metrics_tier tier)
+{
+        return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "hits",
+                         (json_int_t)metrics->hits_total[tier], "evicted",
+                         removed(metrics, tier, METRICS_FOR_SPACE), "replaced",
+                         removed(metrics, tier, METRICS_REPLACED), "removed_by_admin",
+                         removed(metrics, tier, METRICS_BY_ADMIN), "corrupt",
+                         (json_int_t)metrics->corrupt_objects_total[tier], "stale",
+                         (json_int_t)metrics->stale_objects_total[tier], "io_errors",
+                         (json_int_t)metrics->tier_io_errors_total[tier]);
+}
+
+static json_t *host_tier(struct daemon *daemon)
+{
+        const struct metrics *metrics = &daemon->metrics;
+        struct host_usage usage;
+        json_t *tier;
+
+        host_usage(daemon->cache.host, &usage);
+        tier = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:I}",
+                         "name", "host", "capacity_bytes", (json_int_t)usage.configured_bytes,
+                         "ready_bytes", (json_int_t)usage.ready_bytes, "used_bytes",
+                         (json_int_t)usage.used_bytes, "payload_bytes",
+                         (json_int_t)metrics->tier_payload_bytes[METRICS_HOST], "objects",
+                         (json_int_t)metrics->tier_objects[METRICS_HOST], "arenas",
+                         (json_int_t)metrics->host_arenas, "page_bytes",
+                         (json_int_t)daemon->config.host.page_bytes, "leased_bytes",
+                         (json_int_t)metrics->leased_bytes, "quarantined_bytes",
+                         (json_int_t)metrics->quarantined_bytes, "degraded", (int)usage.stalled,
+                         "degraded_reason", usage.stalled ? usage.stall_reason : "",
+                         "dropped_unwritten", (json_int_t)metrics->host_dropped_objects_total,
+                         "unwritten_bytes", (json_int_t)daemon->cache.copies.dirty_bytes);
+        if (tier)
+                json_object_update_new(tier, counters(metrics, METRICS_HOST));
+        return tier;
+}
+
+static const char *write_policy_name(enum placement_write policy)
+{
+        return policy == PLACEMENT_WRITE_STORE ? "store"
+               : policy == PLACEMENT_WRITE_COLD ? "cold"
+                                                : "off";
+}
+
+static json_t *nvme_tier(struct daemon *daemon)
+{
+        const struct metrics *metrics = &daemon->metrics;
+        struct tier *nvme = daemon->cache.nvme;
+        struct tier_usage usage;
+        json_t *tier;
+
+        nvme->ops.usage(nvme, &usage);
+        tier = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s}",
+                         "name", nvme->ops.name, "capacity_bytes",
+                         (json_int_t)usage.capacity_bytes, "used_bytes",
+                         (json_int_t)usage.used_bytes, "payload_bytes",
+                         (json_int_t)usage.payload_bytes, "objects", (json_int_t)usage.objects,
+                         "queued_writes", (json_int_t)usage.queued_writes, "queued_reads",
+                         (json_int_t)usage.queued_reads, "queued_bytes",
+                         (json_int_t)usage.queued_bytes, "read_bytes",
+                         (json_int_t)usage.read_bytes_total, "written_bytes",
+                         (json_int_t)usage.written_bytes_total, "degraded", (int)usage.degraded,
+                         "degraded_reason", usage.degraded_reason, "write",
+                         write_policy_name(daemon->cache.write_policy));
+        if (tier)
+                json_object_update_new(tier, counters(metrics, METRICS_NVME));
+        return tier;
+}
+
+static json_t *operations(const struct metrics *metrics)
+{
+        static const char *const names[] = {
+#define OPERATION_NAME(constant, text) text,
+                METRICS_OPERATIONS(OPERATION_NAME)
+#undef OPERATION_NAME
+        };
+        json_t *all = json_object();
+
+        for (size_t i = 0; i < METRICS_N_OPERATIONS; i++) {
+                json_t *operation = json_object();
+
+                for (uint32_t s = 0; s < KVT_WIRE_STATUS_COUNT; s++)
+                        if (metrics->operation_objects_total[i][s])
+                                json_object_set_new(
+                                        operation, status_name(s),
+                                        json_integer((json_int_t)metrics
+                                                             ->operation_objects_total[i][s]));
+                json_object_set_new(all, names[i], operation);
+        }
+        return all;
+}
+
+json_t *admin_status(struct daemon *daemon, const json_t *arguments)
+{
+        const struct metrics *metrics = &daemon->metrics;
+        char boot_id[2 * sizeof(daemon->boot_id) + 1];
+        json_t *tiers = json_array();
+
+        (void)arguments;
+        daemon_refresh_metrics(daemon);
+        hex(boot_id, daemon->boot_id, sizeof(daemon->boot_id));
+        json_array_append_new(tiers, host_tier(daemon));
+        if (daemon->cache.nvme)
+                json_array_append_new(tiers, nvme_tier(daemon));
+        return json_pack(
+                "{s:b, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, "
+                "s:o}",
+                "ok", 1, "version", KVTIER_VERSION, "phase", phase_name(daemon->phase), "boot_id",
+                boot_id, "uptime_seconds", metrics->uptime_seconds, "sessions",
+                (json_int_t)metrics->sessions, "quarantined",
+                (json_int_t)metrics->sessions_quarantined, "leases", (json_int_t)metrics->leases,
+                "objects", (json_int_t)metrics->index_objects, "objects_max",
+                (json_int_t)metrics->index_objects_limit, "hits",
+                sum_of(metrics->hits_total, METRICS_N_TIERS), "misses",
+                (json_int_t)metrics->misses_total, "stored_bytes",
+                (json_int_t)metrics->stored_bytes_total, "loaded_bytes",
+                (json_int_t)metrics->loaded_bytes_total, "unaligned_tokens",
+                (json_int_t)metrics->unaligned_tokens_total, "tiers", tiers, "operations",
+                operations(metrics));
+}
+
+static const char *state_name(enum session_state state)
+{
+        static const char *const names[] = {
+                [SESSION_GREETING] = "greeting",   [SESSION_WELCOMED] = "welcomed",
+                [SESSION_ATTACHED] = "attached",   [SESSION_CLOSING] = "closing",
+                [SESSION_QUARANTINED] = "quarantined",
+        };
+
+        return names[state];
+}
+
+static json_t *describe_session(const struct session *session)
+{
+        char layout[2 * DIGEST_BYTES + 1] = "", engine[33];
+        uint64_t now_ns = uv_hrtime();
+
+        if (session->layout)
+                hex(layout, session->layout_id.bytes, DIGEST_BYTES);
+        hex(engine, session->engine_id, sizeof(session->engine_id));
+        return json_pack(
+                "{s:I, s:s, s:I, s:I, s:s, s:b, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}",
+                "session", (json_int_t)session->id, "state", state_name(session->state), "pid",
+                (json_int_t)session->pid, "uid", (json_int_t)session->uid, "program",
+                session->program, "admin", !session->wants_table, "engine_id", engine, "layout",
+                layout, "age_seconds", (double)(now_ns - session->opened_ns) / 1e9, "leases",
+                (json_int_t)session->n_leases, "leased_bytes", (json_int_t)session->leased_bytes,
+                "stored_objects", (json_int_t)session->stored_objects, "stored_bytes",
+                (json_int_t)session->stored_bytes, "loaded_objects",
+                (json_int_t)session->loaded_objects, "loaded_bytes",
+                (json_int_t)session->loaded_bytes, "close_reason",
+                session->close_reason ? session->close_reason : "");
+}
+
+json_t *admin_sessions(struct daemon *daemon, const json_t *arguments)
+{
+        json_t *sessions = json_array();
+        const struct session *session;
+
+        (void)arguments;
+        TAILQ_FOREACH (session, &daemon->sessions, link)
+                json_array_append_new(sessions, describe_session(session));
+        return json_pack("{s:b, s:o}", "ok", 1, "sessions", sessions);
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The admin answers about the daemon as a whole and its sessions (admin.h). */
+#pragma once
+
+#include <jansson.h>
+
+struct daemon;
+
+/* {"ok": false, "error": text}, or NULL when out of memory. */
+json_t *admin_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Each returns a new object, or NULL when out of memory. */
+json_t *admin_status(struct daemon *daemon, const json_t *arguments);
+json_t *admin_sessions(struct daemon *daemon, const json_t *arguments);
