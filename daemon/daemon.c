@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "daemon/admin.h"
+#include "daemon/daemon.h"
+#include "daemon/handshake.h"
+#include "daemon/listener.h"
+#include "daemon/load.h"
+#include "daemon/notify.h"
+#include "daemon/verify.h"
+#include "storage/nvme.h"
+
+#define HEARTBEAT_MS 100u
+
+void daemon_wake(struct daemon *daemon)
+{
+        if (!daemon->is_closing)
+                uv_async_send(&daemon->wake);
+}
+
+uint64_t daemon_lease_limit(const struct daemon *daemon)
+{
+        struct host_usage usage;
+
+        host_usage(daemon->cache.host, &usage);
+        return usage.ready_bytes / 100 * daemon->config.host.lease_share_percent;
+}
+
+int daemon_is_ready(const struct daemon *daemon, struct why *why)
+{
+        if (daemon->phase >= DAEMON_DRAINING)
+                why_set(why, "the daemon is shutting down");
+        else if (!daemon->recovered)
+                why_set(why, "the NVMe tier is being recovered");
+        else if (!host_n_arenas(daemon->cache.host))
+                why_set(why, "no arena is up yet");
+        else
+                return 1;
+        return 0;
+}
+
+/* ---- stopping ---- */
+
+static void on_nvme_closed(void *user);
+static void on_host_closed(void *user);
+
+static void close_loop_handles(struct daemon *daemon)
+{
+        uv_close((uv_handle_t *)&daemon->sigterm, NULL);
+        uv_close((uv_handle_t *)&daemon->sigint, NULL);
+        uv_close((uv_handle_t *)&daemon->sighup, NULL);
+        uv_close((uv_handle_t *)&daemon->heartbeat, NULL);
+        uv_close((uv_handle_t *)&daemon->drain_timer, NULL);
+        uv_close((uv_handle_t *)&daemon->reaper, NULL);
+        uv_close((uv_handle_t *)&daemon->wake, NULL);
+}
+
+static void on_http_closed(void *user)
+{
+        close_loop_handles(user);
+}
+
+static void on_host_closed(void *user)
+{
+        struct daemon *daemon = user;
+
+        daemon->cache.host = NULL;
+        if (daemon->http)
+                http_close(steal_ptr(daemon->http), on_http_closed, daemon);
+        else
+                close_loop_handles(daemon);
+}
+
+static void on_nvme_closed(void *user)
+{
+        struct daemon *daemon = user;
+
+        daemon->cache.nvme = NULL;
+        if (daemon->cache.host)
+                host_pool_close(daemon->cache.host, on_host_closed, daemon);
+        else
+                on_host_closed(daemon);
+}
+
+/* Everything is quiet: the parts close one after another, in the reverse order of start. */
+static void close_parts(struct daemon *daemon)
+{
+        daemon->is_closing = true;
+        if (daemon->cache.host) {
+                cache_deinit(&daemon->cache);
+                leases_deinit(&daemon->leases);
+        }
+        if (daemon->cache.nvme)
+                daemon->cache.nvme->ops.close(daemon->cache.nvme, on_nvme_closed, daemon);
+        else
+                on_nvme_closed(daemon);
+}
+
+static void say_bye(struct session *session)
+{
+        struct wire_bye bye = {.status = KVT_WIRE_DRAINING, .why = "the daemon is stopping"};
+
+        message_header_init(&bye.header, WIRE_BYE, 0, session->id, session->daemon->boot_id);
+        bye.header.length = sizeof(bye);
+        if (session->state == SESSION_WELCOMED || session->state == SESSION_ATTACHED)
+                session_send(session, &bye, sizeof(bye), -1);
+}
+
+/*
+ * Clients may still copy under their leases: the memory is theirs as long as they map it,
+ * and no later daemon writes to it. Only our own books are closed here.
+ */
+static void stop(struct daemon *daemon, const char *reason)
+{
+        struct session *session;
+
+        if (daemon->phase >= DAEMON_STOPPING)
+                return;
+        log_info("stopping", "reason=\"%s\" unwritten_bytes=%" PRIu64, reason,
+                 daemon->cache.copies.dirty_bytes);
+        daemon->phase = DAEMON_STOPPING;
+        presence_table_set_state(daemon->cache.presence, PRESENCE_STOPPED);
+        listener_close(daemon);
+        verify_cancel(daemon);
+        TAILQ_FOREACH (session, &daemon->sessions, link) {
+                say_bye(session);
+                session_close(session, METRICS_DAEMON_STOP, "daemon_stop", NULL);
+                session_end_leases(session);
+        }
+        daemon_wake(daemon);
+}
+
+static bool is_drained(const struct daemon *daemon)
+{
+        return !daemon->cache.nvme || daemon->cache.write_policy == PLACEMENT_WRITE_OFF ||
+               (TAILQ_EMPTY(&daemon->cache.copies.dirty) &&
+                transfers_are_idle(&daemon->cache.transfers));
+}
+
+static bool is_quiet(const struct daemon *daemon)
+{
+        return TAILQ_EMPTY(&daemon->sessions) && !daemon->verify && daemon->recovered &&
+               transfers_are_idle(&daemon->cache.transfers) && !daemon->cache.n_forgetting;
+}
+
+static void on_turn(uv_check_t *check)
+{
+        struct daemon *daemon = check->data;
+
+        if (daemon->is_closing)
+                return;
+        loads_retry(daemon);
+        sessions_reap(daemon);
+        if (daemon->phase == DAEMON_DRAINING && is_drained(daemon))
+                stop(daemon, "drained");
+        if (daemon->phase == DAEMON_STOPPING && is_quiet(daemon))
+                close_parts(daemon);
+}
+
+static void on_drain_time(uv_timer_t *timer)
+{
+        stop(timer->data, "drain.seconds have passed");
+}
+
+void daemon_drain(struct daemon *daemon, const char *reason)
+{
+        if (daemon->phase >= DAEMON_DRAINING) {
+                stop(daemon, "asked twice");
+                return;
+        }
+        log_info("draining", "reason=%s seconds=%u unwritten_bytes=%" PRIu64, reason,
+                 daemon->config.drain.seconds, daemon->cache.copies.dirty_bytes);
+        daemon->phase = DAEMON_DRAINING;
+        presence_table_set_state(daemon->cache.presence, PRESENCE_DRAINING);
+        notify_stopping(daemon->config.drain.seconds + 10);
+        transfers_drain(&daemon->cache);
+        uv_timer_start(&daemon->drain_timer, on_drain_time,
+                       (uint64_t)daemon->config.drain.seconds * 1000, 0);
+        daemon_wake(daemon);
+}
+
+/* ---- signals ---- */
+
+static void on_stop_signal(uv_signal_t *signal, int number)
+{
+        daemon_drain(signal->data, number == SIGINT ? "SIGINT" : "SIGTERM");
+}
+
+static void apply_config(struct daemon *daemon)
+{
+        log_set_level(daemon->config.log.level);
+        daemon->cache.write_policy = daemon->config.nvme.write;
+        transfers_pump(&daemon->cache);
+}
+
+static void on_reload_signal(uv_signal_t *signal, int number)
+{
+        struct daemon *daemon = signal->data;
+        struct config_changes changes;
+        struct why why = {""};
+        struct config *fresh;
+        char names[512];
+
+        (void)number;
+        notify_reloading();
+        fresh = malloc(sizeof(*fresh));
+        if (!fresh || arguments_load_config(daemon->arguments, fresh, &why)) {
+                daemon->metrics.config_reload_failures_total++;
+                log_error("reload_refused", "reason=\"%s\"", fresh ? why.text : "out of memory");
+        } else {
+                config_reload(&daemon->config, fresh, &changes);
+                apply_config(daemon);
+                daemon->metrics.config_reloads_total++;
+                config_key_names(changes.taken, names, sizeof(names));
+                log_info("reloaded", "changed=\"%s\"", names);
+                config_key_names(changes.need_restart, names, sizeof(names));
+                if (changes.need_restart)
+                        log_warning("restart_needed", "keys=\"%s\"", names);
+        }
+        free(fresh);
+        notify_ready();
+}
+
+static int start_signals(struct daemon *daemon)
+{
+        uv_signal_init(&daemon->loop, &daemon->sigterm);
+        uv_signal_init(&daemon->loop, &daemon->sigint);
+        uv_signal_init(&daemon->loop, &daemon->sighup);
+        daemon->sigterm.data = daemon->sigint.data = daemon->sighup.data = daemon;
+        if (uv_signal_start(&daemon->sigterm, on_stop_signal, SIGTERM) ||
+            uv_signal_start(&daemon->sigint, on_stop_signal, SIGINT) ||
+            uv_signal_start(&daemon->sighup, on_reload_signal, SIGHUP))
+                return err_raise(-EIO);
+        signal(SIGPIPE, SIG_IGN);
+        return 0;
+}
+
+/* ---- the pulse ---- */
+
+static void serve_when_ready(struct daemon *daemon)
+{
+        if (daemon->phase != DAEMON_STARTING || !daemon_is_ready(daemon, NULL))
+                return;
+        daemon->phase = DAEMON_RUNNING;
+        presence_table_set_state(daemon->cache.presence, PRESENCE_SERVING);
+        notify_ready();
+        log_info("ready", "seconds=%.3f", (double)(uv_hrtime() - daemon->started_ns) / 1e9);
+}
+
+static void tell_manager(struct daemon *daemon, uint64_t now_ns)
+{
+        uint64_t period_ms = notify_watchdog_period_ms();
+        struct host_usage host;
+
+        if (!period_ms || now_ns < daemon->watchdog_due_ns)
+                return;
+        daemon->watchdog_due_ns = now_ns + period_ms * 1000000 / 2;
+        host_usage(daemon->cache.host, &host);
+        notify_watchdog();
+        notify_status("%u sessions, host memory %" PRIu64 " of %" PRIu64 " MiB up%s",
+                      daemon->n_sessions, host.ready_bytes >> 20, host.configured_bytes >> 20,
+                      host.stalled ? ", waiting for free memory" : "");
+}
+
+static void on_heartbeat(uv_timer_t *timer)
+{
+        struct daemon *daemon = timer->data;
+        uint64_t now_ns = uv_hrtime();
+
+        presence_table_beat(daemon->cache.presence, now_ns);
+        if (daemon->heartbeat_due_ns)
+                metrics_observe(&daemon->metrics.loop_lag_seconds,
+                                now_ns > daemon->heartbeat_due_ns
+                                        ? (double)(now_ns - daemon->heartbeat_due_ns) / 1e9
+                                        : 0);
+        daemon->heartbeat_due_ns = now_ns + HEARTBEAT_MS * 1000000u;
+        listener_resume(daemon);
+        serve_when_ready(daemon);
+        tell_manager(daemon, now_ns);
+}
+
+static void on_wake(uv_async_t *async)
+{
+        (void)async; /* the turn itself is what was asked for */
+}
+
+static void start_pulse(struct daemon *daemon)
+{
+        uv_timer_init(&daemon->loop, &daemon->heartbeat);
+        uv_timer_init(&daemon->loop, &daemon->drain_timer);
+        uv_check_init(&daemon->loop, &daemon->reaper);
+        uv_async_init(&daemon->loop, &daemon->wake, on_wake);
+        daemon->heartbeat.data = daemon->drain_timer.data = daemon;
+        daemon->reaper.data = daemon->wake.data = daemon;
+        uv_timer_start(&daemon->heartbeat, on_heartbeat, 0, HEARTBEAT_MS);
+        uv_check_start(&daemon->reaper, on_turn);
+}
+
+/* ---- parts ---- */
+
+static void on_nvme_notice(void *user, const char *text)
+{
+        (void)user;
+        log_warning("nvme_notice", "text=\"%s\"", text);
+}
+
+static void on_nvme_ready(void *user)
+{
+        struct daemon *daemon = user;
+
+        daemon->cache.transfers.paused = false;
+        transfers_pump(&daemon->cache);
+}
+
+static int open_nvme(struct daemon *daemon, bool format, struct why *why)
+{
+        const struct config *config = &daemon->config;
+        const char *paths[CONFIG_PATHS_MAX];
+        struct nvme_options options = {
+                .paths = paths,
+                .n_paths = config->nvme.n_paths,
+                .bytes = config->nvme.bytes,
+                .catalog_path = config->nvme.catalog,
+                .sync_ms = config->nvme.sync_ms,
+                .queue_depth = config->nvme.queue_depth,
+                .format = format,
+                .on_notice = on_nvme_notice,
+        };
+        int r;
+
+        if (!config->nvme.n_paths)
+                return 0;
+        for (uint32_t i = 0; i < config->nvme.n_paths; i++)
+                paths[i] = config->nvme.paths[i];
+        r = nvme_open(&daemon->cache.nvme, &daemon->loop, &options, why);
+        if (r)
+                return r;
+        daemon->cache.nvme->on_ready = on_nvme_ready;
+        daemon->cache.nvme->on_ready_user = daemon;
+        return 0;
+}
+
+static void on_arena(void *user, const struct host_arena *arena)
+{
+        struct daemon *daemon = user;
+        struct session *session;
+        int r;
+
+        if (daemon->cache.nvme) {
+                r = daemon->cache.nvme->ops.add_memory(daemon->cache.nvme, arena->id, arena->base,
+                                                       arena->bytes);
+                if (r)
+                        log_warning("arena_not_registered", "arena=%u error=\"%s\"", arena->id,
+                                    strerror(-r));
+        }
+        TAILQ_FOREACH (session, &daemon->sessions, link)
+                handshake_announce(session, arena);
+        log_debug("arena_up", "arena=%u bytes=%" PRIu64, arena->id, arena->bytes);
+        serve_when_ready(daemon);
+}
+
+static void on_host_stalled(void *user, const char *reason)
+{
+        (void)user;
+        log_warning("host_memory_short", "reason=\"%s\"", reason);
+}
+
+static int open_host(struct daemon *daemon)
+{
+        const struct config *config = &daemon->config;
+        struct host_options options = {
+                .total_bytes = config->host.bytes,
+                .piece_bytes = config->host.piece_bytes,
+                .page_bytes = config->host.page_bytes,
+                .on_arena = on_arena,
+                .on_stalled = on_host_stalled,
+                .user = daemon,
+        };
+
+        return host_pool_new(&daemon->cache.host, &daemon->loop, &options);
+}
+
+static void on_recovered(void *user, int result)
+{
+        struct daemon *daemon = user;
+        struct index_usage usage;
+
+        daemon->recovered = true;
+        if (result) {
+                log_error("recovery_failed", "error=\"%s\"", strerror(-result));
+                daemon->failed = true;
+                stop(daemon, "recovery failed");
+                return;
+        }
+        index_usage(daemon->cache.index, &usage);
+        log_info("recovered", "objects=%" PRIu64 " seconds=%.3f", usage.objects,
+                 (double)(uv_hrtime() - daemon->started_ns) / 1e9);
+        serve_when_ready(daemon);
+}
+
+static int is_ready_for_http(void *user, struct why *why)
+{
+        return daemon_is_ready(user, why);
+}
+
+static void refresh_for_http(void *user, struct metrics *metrics)
+{
+        (void)metrics;
+        daemon_refresh_metrics(user);
+}
+
+static int open_http(struct daemon *daemon, struct why *why)
+{
+        struct http_options options = {
+                .listen = &daemon->config.metrics.listen,
+                .metrics = &daemon->metrics,
+                .refresh = refresh_for_http,
+                .is_ready = is_ready_for_http,
+                .user = daemon,
+        };
+
+        if (daemon->config.metrics.listen.ss_family == AF_UNSPEC)
+                return 0;
+        return http_new(&daemon->http, &daemon->loop, &options, why);
+}
+
+static void on_cache_progress(void *user)
+{
+        struct daemon *daemon = user;
+
+        if (daemon->phase >= DAEMON_DRAINING)
+                daemon_wake(daemon);
+}
+
+static int open_cache(struct daemon *daemon)
+{
+        struct cache *cache = &daemon->cache;
+        uint64_t objects_max = daemon->config.index.objects_max;
+        int r;
+
+        r = presence_table_new(&cache->presence, objects_max, daemon->boot_id,
+                               HEARTBEAT_MS * UINT64_C(1000000));
+        if (r)
+                return r;
+        r = index_new(&cache->index, objects_max, cache->presence);
+        if (r)
+                return r;
+        cache->loop = &daemon->loop;
+        cache->metrics = &daemon->metrics;
+        cache->on_progress = on_cache_progress;
+        cache->on_progress_user = daemon;
+        memcpy(cache->boot_id, daemon->boot_id, sizeof(cache->boot_id));
+        return 0;
+}
+
+static int start(struct daemon *daemon, bool format, struct why *why)
+{
+        int r;
+
+        r = start_signals(daemon);
+        if (!r)
+                r = open_cache(daemon);
+        if (!r)
+                r = open_nvme(daemon, format, why);
+        if (!r)
+                r = open_host(daemon);
+        if (r)
+                return r;
+        r = cache_init(&daemon->cache);
+        leases_init(&daemon->leases, &daemon->cache.copies);
+        apply_config(daemon);
+        if (!r)
+                r = listener_open(daemon, why);
+        if (!r)
+                r = open_http(daemon, why);
+        if (!r)
+                cache_recover(&daemon->cache, on_recovered, daemon);
+        return r;
+}
+
+static void free_cache(struct daemon *daemon)
+{
+        index_free(daemon->cache.index);
+        presence_table_free(daemon->cache.presence);
+}
+
+int daemon_main(const struct arguments *arguments, const struct config *config)
+{
+        struct daemon *daemon = calloc(1, sizeof(*daemon));
+        struct why why = {""};
+        int r;
+
+        if (!daemon || uv_loop_init(&daemon->loop)) {
+                log_error("start_failed", "reason=\"out of memory\"");
+                free(daemon);
+                return 1;
+        }
+        daemon->config = *config;
+        daemon->arguments = arguments;
+        daemon->listen_fd = -1;
+        daemon->next_session = 1;
+        daemon->started_ns = uv_hrtime();
+        TAILQ_INIT(&daemon->sessions);
+        start_pulse(daemon);
+        r = getrandom(daemon->boot_id, sizeof(daemon->boot_id), 0) == sizeof(daemon->boot_id)
+                    ? start(daemon, arguments->format, &why)
+                    : err_raise(-EIO);
+        if (r) {
+                log_error("start_failed", "reason=\"%s\" error=\"%s\" at=%s", why.text,
+                          strerror(-r), err_where());
+                daemon->failed = true;
+                daemon->recovered = true;
+                daemon->phase = DAEMON_STOPPING;
+                listener_close(daemon);
+                close_parts(daemon);
+        } else {
+                log_info("started", "version=%s socket=%s host_bytes=%" PRIu64
+                                    " nvme_bytes=%" PRIu64,
+                         KVTIER_VERSION, config->socket.path, config->host.bytes,
+                         config->nvme.n_paths ? config->nvme.bytes : 0);
+        }
+        uv_run(&daemon->loop, UV_RUN_DEFAULT);
+        uv_loop_close(&daemon->loop);
+        free_cache(daemon);
+        r = daemon->failed;
+        if (!r)
+                log_info("stopped", "seconds=%.3f",
+                         (double)(uv_hrtime() - daemon->started_ns) / 1e9);
+        free(daemon);
+        return r;
+}

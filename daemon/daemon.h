@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The daemon: owns every part and the order in which they start and stop.
+ *
+ *   start: presence table, index -> NVMe tier -> host pool -> recovery -> socket, metrics
+ *   serving: the presence table says so once recovery has ended and one arena is up
+ *   drain (SIGTERM): no new reservations; write-down of what the policy keeps, up to
+ *   drain.seconds; then sessions, host pool, tier, table are closed in reverse order
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/error.h"
+#include "daemon/arguments.h"
+#include "daemon/cache.h"
+#include "daemon/config.h"
+#include "daemon/http.h"
+#include "daemon/lease.h"
+#include "daemon/metrics.h"
+#include "daemon/presence_table.h"
+#include "daemon/session.h"
+#include "proto/wire.h"
+
+enum daemon_phase {
+        DAEMON_STARTING, /* recovery runs */
+        DAEMON_RUNNING,
+        DAEMON_DRAINING,
+        DAEMON_STOPPING,
+};
+
+struct daemon {
+        uv_loop_t loop;
+        struct config config;
+        struct metrics metrics;
+        struct cache cache;
+        struct leases leases;
+        struct session_list sessions;
+        uint32_t n_sessions; /* with a socket */
+        uint64_t next_session;
+        uint64_t quarantined_bytes;
+        uint8_t boot_id[16];
+        enum daemon_phase phase;
+        bool recovered;
+        bool failed;     /* stopped by a failure: exit status 1 */
+        uint64_t started_ns;
+        uint64_t started_wall_ns;
+
+        struct http *http;
+        int listen_fd;
+        uv_poll_t listen_poll;
+        uv_signal_t sigterm, sigint, sighup;
+        uv_timer_t heartbeat; /* presence table, watchdog, loop lag, STATUS */
+        uv_timer_t drain_timer;
+        uv_check_t reaper; /* sessions_reap() at the end of each turn */
+        uv_async_t wake;   /* makes the loop turn once more */
+        uint64_t heartbeat_due_ns;
+        uint64_t watchdog_due_ns;
+        bool accepting;        /* the listening socket is polled */
+        bool is_closing;       /* parts are being closed */
+        struct verify *verify; /* kvtierctl verify: one at a time */
+        const struct arguments *arguments;
+
+        _Alignas(8) uint8_t packet_in[WIRE_MESSAGE_MAX];
+};
+
+/*
+ * Runs a daemon from start to stop; @arguments are read anew on SIGHUP. Returns the exit
+ * status; a failure to start is logged.
+ */
+int daemon_main(const struct arguments *arguments, const struct config *config);
+
+/* Begins to drain, as SIGTERM does. */
+void daemon_drain(struct daemon *daemon, const char *reason);
+
+/* Bytes of host memory that may be leased at once. */
+uint64_t daemon_lease_limit(const struct daemon *daemon);
+
+/* Sets the gauges of daemon->metrics. */
+void daemon_refresh_metrics(struct daemon *daemon);
+
+/* Non-zero when requests are served; else @why says what is missing. */
+int daemon_is_ready(const struct daemon *daemon, struct why *why);
+
+/* Makes the loop turn, so that sessions_reap() runs soon. */
+void daemon_wake(struct daemon *daemon);

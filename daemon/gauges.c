@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The gauges: what is true now, read from the parts just before a rendering. */
+#include "daemon/daemon.h"
+
+static void refresh_host(struct daemon *daemon)
+{
+        struct metrics *metrics = &daemon->metrics;
+        const struct config *config = &daemon->config;
+        struct index_usage index;
+        struct host_usage host;
+
+        host_usage(daemon->cache.host, &host);
+        index_usage(daemon->cache.index, &index);
+        metrics->host_arenas = host_n_arenas(daemon->cache.host);
+        metrics->host_arenas_configured = config->host.bytes / config->host.piece_bytes;
+        metrics->host_stalled = host.stalled;
+        metrics->tier_capacity_bytes[METRICS_HOST] = host.configured_bytes;
+        metrics->tier_used_bytes[METRICS_HOST] = host.used_bytes;
+        metrics->tier_payload_bytes[METRICS_HOST] = index.bytes_in[INDEX_HOST];
+        metrics->tier_objects[METRICS_HOST] = index.objects_in[INDEX_HOST];
+        metrics->tier_recovered[METRICS_HOST] = 1;
+        metrics->index_objects = index.objects;
+        metrics->index_boundaries = index.boundaries;
+        metrics->index_objects_limit = index.objects_max;
+        metrics->layouts = index_n_layouts(daemon->cache.index);
+}
+
+static void refresh_nvme(struct daemon *daemon)
+{
+        struct metrics *metrics = &daemon->metrics;
+        struct tier *nvme = daemon->cache.nvme;
+        struct tier_usage usage;
+
+        if (!nvme)
+                return;
+        nvme->ops.usage(nvme, &usage);
+        metrics->tier_capacity_bytes[METRICS_NVME] = usage.capacity_bytes;
+        metrics->tier_used_bytes[METRICS_NVME] = usage.used_bytes;
+        metrics->tier_payload_bytes[METRICS_NVME] = usage.payload_bytes;
+        metrics->tier_objects[METRICS_NVME] = usage.objects;
+        metrics->tier_recovered[METRICS_NVME] = daemon->recovered;
+        metrics->tier_degraded[METRICS_NVME] = usage.degraded;
+        metrics->tier_read_bytes_total[METRICS_NVME] = usage.read_bytes_total;
+        metrics->tier_written_bytes_total[METRICS_NVME] = usage.written_bytes_total;
+        metrics->tier_queued_reads[METRICS_NVME] = usage.queued_reads;
+        metrics->tier_queued_writes[METRICS_NVME] = usage.queued_writes;
+        metrics->tier_queued_bytes[METRICS_NVME] = usage.queued_bytes;
+        metrics->write_behind_backlog_bytes =
+                daemon->cache.write_policy == PLACEMENT_WRITE_STORE
+                        ? daemon->cache.copies.dirty_bytes + daemon->cache.transfers.down_bytes
+                        : daemon->cache.transfers.down_bytes;
+}
+
+static void refresh_sessions(struct daemon *daemon)
+{
+        struct metrics *metrics = &daemon->metrics;
+        uint64_t now_ns = uv_hrtime(), oldest_ns = now_ns;
+        const struct session *session;
+
+        metrics->sessions = 0;
+        metrics->sessions_quarantined = 0;
+        metrics->quarantined_bytes = 0;
+        metrics->leases = 0;
+        TAILQ_FOREACH (session, &daemon->sessions, link) {
+                const struct lease *lease;
+
+                metrics->sessions += session->state == SESSION_ATTACHED;
+                metrics->leases += session->n_leases;
+                if (session->state == SESSION_QUARANTINED && session->n_leases) {
+                        metrics->sessions_quarantined++;
+                        metrics->quarantined_bytes += session->leased_bytes;
+                }
+                LIST_FOREACH (lease, &session->leases, link)
+                        if (lease->copy && lease->copy->leased_since_ns < oldest_ns)
+                                oldest_ns = lease->copy->leased_since_ns;
+        }
+        metrics->sessions_limit = daemon->config.sessions.max;
+        metrics->leased_bytes = daemon->cache.copies.leased_bytes;
+        metrics->leased_limit_bytes = daemon_lease_limit(daemon);
+        metrics->oldest_lease_seconds = (double)(now_ns - oldest_ns) / 1e9;
+}
+
+void daemon_refresh_metrics(struct daemon *daemon)
+{
+        struct metrics *metrics = &daemon->metrics;
+        struct presence_table_usage presence;
+
+        metrics->uptime_seconds = (double)(uv_hrtime() - daemon->started_ns) / 1e9;
+        metrics->draining = daemon->phase >= DAEMON_DRAINING;
+        presence_table_usage(daemon->cache.presence, &presence);
+        metrics->presence_entries = presence.used;
+        metrics->presence_capacity_entries = presence.capacity;
+        metrics->presence_refused_total = presence.refused_total;
+        refresh_host(daemon);
+        refresh_nvme(daemon);
+        refresh_sessions(daemon);
+}
