@@ -20,7 +20,7 @@ struct index {
         struct record_pool boundaries;
         struct record_pool objects;
         uint32_t *heads;  /* boundaries by digest */
-        uint64_t n_heads; /* a power of two */
+        uint64_t n_heads;
         uint64_t hash_seed;
         struct placement_order order;
         struct cover_table covers;
@@ -48,8 +48,8 @@ static int init_records(struct index *index, uint64_t objects_max)
                              offsetof(struct index_object, next));
         if (r < 0)
                 return r;
-        for (index->n_heads = 64; index->n_heads < objects_max; index->n_heads *= 2)
-                ;
+        /* Chains of two thirds of a record: each further one is a cache miss. */
+        index->n_heads = objects_max + objects_max / 2 + 1;
         r = record_array_new(&heads, index->n_heads, sizeof(uint32_t));
         if (r < 0)
                 return r;
@@ -161,7 +161,7 @@ static uint32_t *head_of(const struct index *index, uint16_t layout, const struc
 {
         uint64_t hash = XXH3_64bits_withSeed(digest, sizeof(*digest), index->hash_seed + layout);
 
-        return &index->heads[hash & (index->n_heads - 1)];
+        return &index->heads[((hash >> 32) * index->n_heads) >> 32];
 }
 
 static struct index_boundary *find_in_chain(struct index *index, uint32_t id, uint16_t layout,
@@ -569,50 +569,85 @@ static const struct digest *digest_in(const struct digest *digests, size_t strid
         return (const void *)((const uint8_t *)digests + i * stride);
 }
 
-/* Each pass reads what the pass before has asked for. */
-static void prefetch_round(const struct index *index, uint16_t layout, const struct digest *digests,
-                           size_t stride, size_t n)
+static void prefetch_presence(const struct index *index, uint16_t layout,
+                              const struct digest *digest)
 {
-        uint32_t *heads[PREFETCH_ROUND];
         uint64_t seed = layout_table_at(&index->layouts, layout)->seeds[0];
 
-        for (size_t i = 0; i < n; i++) {
-                const struct digest *digest = digest_in(digests, stride, i);
+        presence_prefetch(presence_table_view(index->table), presence_fingerprint(seed, digest));
+}
 
-                heads[i] = head_of(index, layout, digest);
+/* Each pass reads what the pass before has asked for. */
+static void prefetch_round(const struct index *index, uint16_t layout,
+                           const struct digest *digests, size_t stride, size_t n, bool publish)
+{
+        uint32_t *heads[PREFETCH_ROUND];
+
+        for (size_t i = 0; i < n; i++) {
+                heads[i] = head_of(index, layout, digest_in(digests, stride, i));
                 __builtin_prefetch(heads[i]);
-                if (index->table)
-                        presence_prefetch(presence_table_view(index->table),
-                                          presence_fingerprint(seed, digest));
+                if (publish && index->table)
+                        prefetch_presence(index, layout, digest_in(digests, stride, i));
         }
-        for (size_t i = 0; i < n; i++) {
-                uint32_t id = *heads[i];
-
-                if (!id)
-                        continue;
-                __builtin_prefetch(record_pool_at(&index->boundaries, id));
-                for (int tier = 0; tier < INDEX_N_TIERS; tier++)
-                        __builtin_prefetch(&index->order.links[tier][id]);
-        }
+        for (size_t i = 0; i < n; i++)
+                if (*heads[i])
+                        __builtin_prefetch(record_pool_at(&index->boundaries, *heads[i]));
         for (size_t i = 0; i < n; i++) {
                 const struct index_boundary *boundary;
 
                 if (!*heads[i])
                         continue;
                 boundary = record_pool_at(&index->boundaries, *heads[i]);
+                if (!digest_equal(&boundary->digest, digest_in(digests, stride, i))) {
+                        if (boundary->hash_next)
+                                __builtin_prefetch(
+                                        record_pool_at(&index->boundaries, boundary->hash_next));
+                        continue;
+                }
+                for (int tier = 0; tier < INDEX_N_TIERS; tier++)
+                        __builtin_prefetch(&index->order.links[tier][*heads[i]]);
                 if (boundary->first_object)
-                        __builtin_prefetch(record_pool_at(&index->objects, boundary->first_object));
-                if (boundary->hash_next)
-                        __builtin_prefetch(record_pool_at(&index->boundaries, boundary->hash_next));
+                        __builtin_prefetch(
+                                record_pool_at(&index->objects, boundary->first_object));
         }
 }
 
 void index_prefetch(const struct index *index, uint16_t layout, const struct digest *digests,
-                    size_t stride, size_t n)
+                    size_t stride, size_t n, bool publish)
 {
         for (size_t i = 0; i < n; i += PREFETCH_ROUND)
                 prefetch_round(index, layout, digest_in(digests, stride, i), stride,
-                               n - i < PREFETCH_ROUND ? n - i : PREFETCH_ROUND);
+                               n - i < PREFETCH_ROUND ? n - i : PREFETCH_ROUND, publish);
+}
+
+static void prefetch_records(const struct index *index, const uint32_t *ids, size_t n)
+{
+        const uint32_t *heads[PREFETCH_ROUND];
+
+        for (size_t i = 0; i < n; i++)
+                __builtin_prefetch(record_pool_at(&index->boundaries, ids[i]));
+        for (size_t i = 0; i < n; i++) {
+                const struct index_boundary *boundary =
+                        record_pool_at(&index->boundaries, ids[i]);
+
+                heads[i] = head_of(index, boundary->layout, &boundary->digest);
+                __builtin_prefetch(heads[i]);
+                if (boundary->first_object)
+                        __builtin_prefetch(
+                                record_pool_at(&index->objects, boundary->first_object));
+                if (index->table)
+                        prefetch_presence(index, boundary->layout, &boundary->digest);
+        }
+        for (size_t i = 0; i < n; i++)
+                if (*heads[i])
+                        __builtin_prefetch(record_pool_at(&index->boundaries, *heads[i]));
+}
+
+void index_prefetch_records(const struct index *index, const uint32_t *ids, size_t n)
+{
+        for (size_t i = 0; i < n; i += PREFETCH_ROUND)
+                prefetch_records(index, ids + i,
+                                 n - i < PREFETCH_ROUND ? n - i : PREFETCH_ROUND);
 }
 
 void index_key(const struct index *index, const struct index_object *object,

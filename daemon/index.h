@@ -167,12 +167,15 @@ void index_set_host(struct index *index, struct index_object *object, uint32_t h
 void index_set_place(struct index *index, struct index_object *object, struct tier_place place);
 
 /*
- * Asks the cache for what finding, touching and publishing these boundaries will read.
- * @digests: the first of @n, each @stride bytes after the one before (they may be members
- * of larger records). Worth it from two digests on; n above 64 is done in rounds.
+ * Asks the cache for what finding and touching these boundaries will read and, with
+ * @publish, what changing their presence will. Worth it from two on: the misses of a batch
+ * overlap, where else each would be waited for. @digests: the first of @n, each @stride
+ * bytes after the one before (they may be members of larger records).
  */
 void index_prefetch(const struct index *index, uint16_t layout, const struct digest *digests,
-                    size_t stride, size_t n);
+                    size_t stride, size_t n, bool publish);
+/* The same for boundaries by id, and what removing them will read. */
+void index_prefetch_records(const struct index *index, const uint32_t *ids, size_t n);
 
 /* Full key of an object. */
 void index_key(const struct index *index, const struct index_object *object,
