@@ -379,7 +379,7 @@ static void evict_boundary_from_nvme(struct cache *cache, struct index_boundary 
         }
 }
 
-int cache_make_nvme_room(struct cache *cache, uint64_t bytes)
+int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s)
 {
         struct tier_usage usage;
 
@@ -387,12 +387,16 @@ int cache_make_nvme_room(struct cache *cache, uint64_t bytes)
         for (;;) {
                 struct index_boundary *victim;
 
-                /* used may be above capacity after the cap was lowered. */
-                if (usage.used_bytes + bytes <= usage.capacity_bytes + cache->forgetting_bytes)
+                /*
+                 * Bytes enough, yet full: the free space lies in too many pieces. Then at
+                 * least something must be on its way out, or nobody would ever try again.
+                 */
+                if (cache->n_forgetting &&
+                    usage.used_bytes + bytes <= usage.capacity_bytes + cache->forgetting_bytes)
                         return 0;
                 victim = placement_victim(cache->index, INDEX_NVME, boundary_may_leave_nvme, cache,
                                           VICTIM_STEPS_ANY);
-                if (!victim)
+                if (!victim || victim->touched_s >= before_s)
                         return CACHE_E_BUSY;
                 evict_boundary_from_nvme(cache, victim);
         }

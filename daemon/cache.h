@@ -99,10 +99,11 @@ int cache_forget(struct cache *cache, struct tier_place place, const struct obje
                  void *user);
 
 /*
- * Frees room in the NVMe tier until @bytes are free or being freed. 0, or CACHE_E_BUSY
- * when nothing can go.
+ * After the NVMe tier said that it is full: evicts from it until @bytes more are being
+ * freed, at least one boundary, and none that was touched at @before_s or later. 0, or
+ * CACHE_E_BUSY when nothing (more) can go.
  */
-int cache_make_nvme_room(struct cache *cache, uint64_t bytes);
+int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s);
 
 /* The object of a boundary was stored or acquired. */
 void cache_touch(struct cache *cache, struct index_object *object);

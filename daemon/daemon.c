@@ -33,6 +33,11 @@ uint64_t daemon_lease_limit(const struct daemon *daemon)
         return usage.ready_bytes / 100 * daemon->config.host.lease_share_percent;
 }
 
+uint64_t daemon_lease_limit_final(const struct daemon *daemon)
+{
+        return daemon->config.host.bytes / 100 * daemon->config.host.lease_share_percent;
+}
+
 int daemon_is_ready(const struct daemon *daemon, struct why *why)
 {
         if (daemon->phase >= DAEMON_DRAINING)

@@ -39,7 +39,8 @@ struct daemon {
         struct cache cache;
         struct leases leases;
         struct session_list sessions;
-        uint32_t n_sessions; /* with a socket */
+        uint32_t n_sessions;    /* with a socket */
+        uint32_t n_quarantined; /* without one */
         uint64_t next_session;
         uint64_t quarantined_bytes;
         uint8_t boot_id[16];
@@ -76,8 +77,10 @@ int daemon_main(const struct arguments *arguments, const struct config *config);
 /* Begins to drain, as SIGTERM does. */
 void daemon_drain(struct daemon *daemon, const char *reason);
 
-/* Bytes of host memory that may be leased at once. */
+/* Bytes of host memory that may be leased now, as far as arenas are up. */
 uint64_t daemon_lease_limit(const struct daemon *daemon);
+/* The same once all arenas are up: what is above it never fits. */
+uint64_t daemon_lease_limit_final(const struct daemon *daemon);
 
 /* Sets the gauges of daemon->metrics. */
 void daemon_refresh_metrics(struct daemon *daemon);

@@ -226,7 +226,7 @@ static struct index_object *find_key(struct session *session, const struct wire_
 static void look_up(struct session *session, const struct assembly *acquire, struct plan *plan)
 {
         struct cache *cache = &session->daemon->cache;
-        uint64_t limit = daemon_lease_limit(session->daemon), bytes = 0;
+        uint64_t limit = daemon_lease_limit_final(session->daemon), bytes = 0;
         bool all_resident = true;
 
         for (uint32_t i = 0; i < acquire->n; i++) {

@@ -18,8 +18,11 @@
 #include "daemon/peer.h"
 #include "daemon/session.h"
 
-/* What a client that does not read may pile up before it is disconnected. */
-#define OUTPUT_MAX (UINT64_C(4) << 20)
+/*
+ * What a client that does not read may pile up before it is disconnected: more than the
+ * answer to one request of WIRE_ITEMS_MAX objects with their checksums.
+ */
+#define OUTPUT_MAX (UINT64_C(32) << 20)
 /* Messages of one session handled in a row, so that no session starves the others. */
 #define MESSAGES_A_TURN 16
 
@@ -260,9 +263,8 @@ static void free_when_gone(struct session *session)
             session->n_refs || session->pidfd >= 0)
                 return;
         TAILQ_REMOVE(&session->daemon->sessions, session, link);
+        session->daemon->n_quarantined--;
         daemon_wake(session->daemon);
-        free(session->layout_encoding);
-        free(session->shard_is_here);
         free(session);
 }
 
@@ -367,7 +369,10 @@ static void close_socket(struct session *session)
         uv_close((uv_handle_t *)&session->socket_poll, on_handle_closed);
         close(steal_fd(&session->fd));
         daemon->n_sessions--;
+        daemon->n_quarantined++;
         session->state = SESSION_QUARANTINED;
+        free(steal_ptr(session->layout_encoding));
+        free(steal_ptr(session->shard_is_here));
         loads_hang_up(session);
         admin_hang_up(session);
         if (!session->n_leases || session->pidfd < 0)
@@ -403,6 +408,7 @@ static int init_polls(struct session *session)
         r = uv_poll_init(&daemon->loop, &session->pidfd_poll, session->pidfd);
         if (r) {
                 session->state = SESSION_QUARANTINED; /* no more than a handle to close */
+                daemon->n_quarantined++;
                 uv_close((uv_handle_t *)&session->socket_poll, on_handle_closed);
                 return err_raise(r);
         }
@@ -422,7 +428,8 @@ int session_new(struct daemon *daemon, int fd)
         int r;
 
         r = peer_identify(socket, &peer, &why);
-        if (!r && daemon->n_sessions >= daemon->config.sessions.max) {
+        if (!r && (daemon->n_sessions >= daemon->config.sessions.max ||
+                   daemon->n_quarantined >= daemon->config.sessions.max)) {
                 why_set(&why, "sessions.max of %u is reached", daemon->config.sessions.max);
                 daemon->metrics.attach_refused_total[METRICS_TOO_MANY]++;
                 r = -EUSERS;

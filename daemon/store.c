@@ -43,17 +43,16 @@ static uint32_t check_limits(struct session *session, uint64_t bytes)
 {
         struct daemon *daemon = session->daemon;
         const struct config *config = &daemon->config;
-        uint64_t limit = daemon_lease_limit(daemon);
 
         if (daemon->phase >= DAEMON_DRAINING)
                 return KVT_WIRE_DRAINING;
-        if (bytes > config->host.piece_bytes / 2 || bytes > limit)
+        if (bytes > config->host.piece_bytes / 2 || bytes > daemon_lease_limit_final(daemon))
                 return KVT_WIRE_TOO_LARGE;
         if (session->n_leases >= config->session.leases_max)
                 return KVT_WIRE_REFUSED;
         if (config->session.bytes_max && session->leased_bytes + bytes > config->session.bytes_max)
                 return KVT_WIRE_REFUSED;
-        if (daemon->cache.copies.leased_bytes + bytes > limit)
+        if (daemon->cache.copies.leased_bytes + bytes > daemon_lease_limit(daemon))
                 return KVT_WIRE_BUSY;
         return KVT_WIRE_OK;
 }

@@ -238,6 +238,21 @@ static void on_written(struct tier_write *write, int result, struct tier_place p
         progress(cache);
 }
 
+/*
+ * A drain writes the newest first: what it wrote must not make way for what is older.
+ * In service, what goes down is newer than the tier's old end by the order itself.
+ */
+static uint32_t before_s(const struct transfer *transfer)
+{
+        struct cache *cache = transfer->cache;
+        const struct index_object *object;
+
+        if (!cache->transfers.draining)
+                return UINT32_MAX;
+        object = index_object_at(cache->index, transfer->copy->object);
+        return index_boundary_at(cache->index, object->boundary)->touched_s;
+}
+
 static void submit_down(struct transfer *transfer)
 {
         struct cache *cache = transfer->cache;
@@ -260,7 +275,7 @@ static void submit_down(struct transfer *transfer)
                 return;
 
         TAILQ_REMOVE(&cache->transfers.down, transfer, link);
-        if (r == TIER_E_FULL && cache_make_nvme_room(cache, footprint))
+        if (r == TIER_E_FULL && cache_make_nvme_room(cache, footprint, before_s(transfer)))
                 r = -ENOSPC;
         if (r == TIER_E_FULL || r == TIER_E_PAUSED) {
                 cache->transfers.paused |= r == TIER_E_PAUSED;
@@ -357,12 +372,18 @@ static int start_down(struct cache *cache, struct host_copy *copy)
         return 0;
 }
 
+/* What is on its way down cannot be evicted: it must stay a small part of host memory. */
 static bool may_start_down(const struct cache *cache)
 {
         const struct transfers *transfers = &cache->transfers;
+        struct host_usage host;
 
-        return transfers->n_down < DOWN_MAX && transfers->down_bytes < DOWN_BYTES_MAX &&
-               TAILQ_EMPTY(&transfers->waiting) && !transfers->paused;
+        if (transfers->n_down >= DOWN_MAX || !TAILQ_EMPTY(&transfers->waiting) ||
+            transfers->paused)
+                return false;
+        host_usage(cache->host, &host);
+        return transfers->down_bytes < DOWN_BYTES_MAX &&
+               transfers->down_bytes < host.ready_bytes / 8;
 }
 
 static void retry_waiting(struct cache *cache)

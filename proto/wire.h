@@ -25,7 +25,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define WIRE_MAJOR       1u
 #define WIRE_MINOR       0u
 #define WIRE_MESSAGE_MAX 65536u
-#define WIRE_ITEMS_MAX   65536u /* objects of one request, all parts together */
+#define WIRE_ITEMS_MAX   16384u /* objects of one request, all parts together */
 #define WIRE_EXTENTS_MAX 64u    /* of one object */
 #define WIRE_WHY_MAX     512u
 #define WIRE_COVERS_MAX  1900u  /* boundaries of one croppable blob: one message holds them */
