@@ -37,14 +37,14 @@ char *member_data_path(const char *path)
 /* File systems without O_DIRECT answer EINVAL to the open. */
 static int open_file(struct member *member, bool force_buffered)
 {
-        int flags = O_RDWR | O_CLOEXEC | (member->is_block ? O_EXCL : O_CREAT);
+        int open_flags = O_RDWR | O_CLOEXEC | (member->is_block ? O_EXCL : O_CREAT);
 
         member->is_direct = !force_buffered;
         if (!force_buffered)
-                member->fd = open(member->path, flags | O_DIRECT, 0600);
+                member->fd = open(member->path, open_flags | O_DIRECT, 0600);
         if (force_buffered || (member->fd < 0 && errno == EINVAL)) {
                 member->is_direct = false;
-                member->fd = open(member->path, flags, 0600);
+                member->fd = open(member->path, open_flags, 0600);
         }
         return member->fd < 0 ? -errno : 0;
 }
@@ -70,9 +70,8 @@ static int set_lock(int fd, short type)
         return fcntl(fd, F_OFD_SETLK, &lock) < 0 ? -errno : 0;
 }
 
-static int lock_file(struct member *member, struct why *why)
+static int lock_file(struct member *member, uint32_t tries, struct why *why)
 {
-        uint32_t tries = 0;
         int r;
 
         do
@@ -147,9 +146,9 @@ static int read_superblock(struct member *member, struct why *why)
         return 0;
 }
 
-int member_open(struct member *member, const char *path, bool force_buffered, struct why *why)
+int member_open(struct member *member, const char *path, uint32_t flags, struct why *why)
 {
-        uint32_t tries = 0;
+        uint32_t tries = flags & MEMBER_NO_WAIT ? BUSY_TRIES : 0;
         struct stat st;
         int r;
 
@@ -159,7 +158,7 @@ int member_open(struct member *member, const char *path, bool force_buffered, st
                 return err_raise(-ENOMEM);
         member->is_block = !stat(path, &st) && S_ISBLK(st.st_mode);
         do
-                r = open_file(member, force_buffered);
+                r = open_file(member, flags & MEMBER_BUFFERED);
         while (r == -EBUSY && wait_a_moment(&tries));
         if (r == -EBUSY) {
                 why_set(why, "%s is mounted or in use", member->path);
@@ -168,7 +167,7 @@ int member_open(struct member *member, const char *path, bool force_buffered, st
                 fail(member, r, "open", why);
         }
         if (!r)
-                r = lock_file(member, why);
+                r = lock_file(member, tries, why);
         if (!r)
                 r = measure(member, why);
         if (!r)

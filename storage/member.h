@@ -39,11 +39,17 @@ struct member {
                 .fd = -1                                                                           \
         }
 
+enum member_flags {
+        MEMBER_BUFFERED = 1u << 0, /* no O_DIRECT */
+        MEMBER_NO_WAIT = 1u << 1,  /* answer BUSY at once: the end of a killed daemon's last
+                                      writes is not waited for */
+};
+
 /*
  * Opens and locks @path, a file (created when absent), a folder (a file kvtier.data in it)
  * or a block device. 0, MEMBER_E_BUSY or a negative errno, with @why filled.
  */
-int member_open(struct member *member, const char *path, bool force_buffered, struct why *why);
+int member_open(struct member *member, const char *path, uint32_t flags, struct why *why);
 
 /* NULL-safe on what member_open() did not reach. Gives up the lock. */
 void member_close(struct member *member);

@@ -74,7 +74,7 @@ static int check_existing(const char *path, const struct nvme_options *options, 
 {
         struct member member;
         struct stat st;
-        int r = member_open(&member, path, true, why);
+        int r = member_open(&member, path, MEMBER_BUFFERED | MEMBER_NO_WAIT, why);
 
         if (r)
                 return r == MEMBER_E_BUSY ? 0 : r;

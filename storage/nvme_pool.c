@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -37,14 +38,34 @@ static int make_uuid(uint8_t ret_uuid[16])
         return 0;
 }
 
+/* The same file under two names would wait for its own lock. */
+static int refuse_twice(const struct nvme_options *options, struct why *why)
+{
+        for (uint32_t i = 0; i < options->n_paths; i++)
+                for (uint32_t j = 0; j < i; j++) {
+                        _cleanup_free_ char *left = member_data_path(options->paths[i]);
+                        _cleanup_free_ char *right = member_data_path(options->paths[j]);
+                        struct stat a, b;
+
+                        if (!left || !right)
+                                return err_raise(-ENOMEM);
+                        if (strcmp(left, right) && (stat(left, &a) < 0 || stat(right, &b) < 0 ||
+                                                    a.st_ino != b.st_ino || a.st_dev != b.st_dev))
+                                continue;
+                        why_set(why, "%s is named twice", options->paths[i]);
+                        return err_raise(-EINVAL);
+                }
+        return 0;
+}
+
 static int open_paths(struct assembly *assembly, struct why *why)
 {
         const struct nvme_options *options = assembly->options;
+        uint32_t flags = options->force & NVME_FORCE_BUFFERED ? MEMBER_BUFFERED : 0;
 
         for (uint32_t i = 0; i < options->n_paths; i++) {
                 struct member *member = &assembly->opened[i];
-                int r = member_open(member, options->paths[i], options->force & NVME_FORCE_BUFFERED,
-                                    why);
+                int r = member_open(member, options->paths[i], flags, why);
 
                 if (r)
                         return r == MEMBER_E_BUSY ? err_raise(-EBUSY) : r;
@@ -433,7 +454,9 @@ int nvme_pool_assemble(struct nvme *nvme, const struct nvme_options *options, st
         assembly->nvme = nvme;
         assembly->options = options;
         /* The members' locks come before everything: they name the pool's owner. */
-        r = open_paths(assembly, why);
+        r = refuse_twice(options, why);
+        if (!r)
+                r = open_paths(assembly, why);
         if (!r)
                 r = refuse_unknown(assembly, why);
         if (!r)
