@@ -432,6 +432,7 @@ START_TEST(copies_ended_is_said_after_the_last_dead_lease_and_not_before)
 {
         struct kvt_object first = hold(WIRE_ACQUIRE, 5), second = hold(WIRE_RESERVE, 6);
         const struct wire_copies_ended *ended;
+        struct fake_item done = {.status = KVT_OK};
         uint8_t secret[16];
 
         memcpy(secret, fake.secret, sizeof(secret));
@@ -444,7 +445,9 @@ START_TEST(copies_ended_is_said_after_the_last_dead_lease_and_not_before)
         ck_assert_int_eq(kvt_abort(session, NULL, &second, 1, NULL), KVT_OK);
         ended = fake_expect(&fake, WIRE_COPIES_ENDED);
         ck_assert_mem_eq(ended->secret, secret, 16);
+        fake_result(&fake, ended->header.request, false, &done, 1);
         fake_expect_silence(&fake, 10);
+        fake_await(session, true);
 }
 END_TEST
 
