@@ -30,14 +30,18 @@ class Daemon:
         )
 
     def start(self):
-        log = open(self.folder / "kvtierd.log", "a")
-        command = [self.build / "daemon/kvtierd", "--config", self.folder / "kvtierd.conf"]
-        self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        log.close()
-        probe = Session(layout("probe"), socket=self.socket, connect_timeout=20)
-        attached = probe.info().attached
-        probe.close()
-        assert attached, (self.folder / "kvtierd.log").read_text()
+        path = self.folder / "kvtierd.log"
+        with open(path, "a") as log:
+            begin = log.tell()
+            command = [self.build / "daemon/kvtierd", "--config", self.folder / "kvtierd.conf"]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+        def is_ready():
+            text = path.read_text()[begin:]
+            assert self.process.poll() is None, text
+            return " info ready " in text
+
+        eventually(is_ready, seconds=20)
 
     def stop(self, how=signal.SIGTERM):
         if self.process:

@@ -47,6 +47,7 @@ class Lease:
     @property
     def view(self) -> memoryview:
         """The blob as one flat view. BufferError when it is in several segments."""
+        self._object()
         if not self.contiguous:
             raise BufferError(f"the blob lies in {len(self._buffers)} segments")
         return self.segments[0]
@@ -54,9 +55,10 @@ class Lease:
     @property
     def address(self) -> int:
         """Where the blob begins, for ctypes and engines. Must not be used after the end."""
+        c = self._object()
         if not self.contiguous:
             raise BufferError(f"the blob lies in {len(self._buffers)} segments")
-        return int(ffi.cast("uintptr_t", self._object().segments[0].address))
+        return int(ffi.cast("uintptr_t", c.segments[0].address))
 
     def read_into(self, buffer: Any, offset: int = 0) -> int:
         """Copies from byte `offset` of the blob into a writable buffer; returns how many."""
