@@ -62,6 +62,7 @@ struct fake {
         uv_idle_t idle;
         bool is_held, is_full, is_paused;
         struct fault writes, reads, forgets;
+        bool asks_early; /* is_current(): at submission */
         uint32_t n_short;
         uint64_t read_bytes, written_bytes, io_errors, corrupt, stale;
         void (*on_closed)(void *user);
@@ -149,12 +150,19 @@ static int verify(const struct kept *kept, const struct tier_read *read)
         return 0;
 }
 
+static bool is_still_current(struct tier_write *write)
+{
+        return !write->is_current || write->is_current(write);
+}
+
 static void complete_write(struct fake *fake, struct pending *pending)
 {
         struct kept *kept = pending->kept;
         struct tier_place place = {0};
 
         fake->n_writes--;
+        if (!pending->result && !fake->asks_early && !is_still_current(pending->write))
+                pending->result = TIER_E_CANCELLED;
         if (pending->result) {
                 fake->io_errors += pending->result < 0;
                 drop_kept(fake->store, kept);
@@ -478,6 +486,11 @@ void fake_tier_release(struct tier *tier, uint32_t n)
 uint32_t fake_tier_held(const struct tier *tier)
 {
         return ((const struct fake *)tier)->n_queued;
+}
+
+void fake_tier_ask_early(struct tier *tier, bool early)
+{
+        ((struct fake *)tier)->asks_early = early;
 }
 
 void fake_tier_fail_writes(struct tier *tier, uint32_t n, int result)

@@ -24,6 +24,12 @@ struct fake_store *fake_store_free(struct fake_store *store);
 /* One tier at a time on a store. */
 int fake_tier_open(struct tier **ret_tier, uv_loop_t *loop, struct fake_store *store);
 
+/*
+ * By default a write asks is_current() when it completes. With @early it does not: its
+ * entry is in the catalog already when the completion comes.
+ */
+void fake_tier_ask_early(struct tier *tier, bool early);
+
 /* Completions wait until released; releasing one by one is possible. */
 void fake_tier_hold(struct tier *tier, bool hold);
 void fake_tier_release(struct tier *tier, uint32_t n);

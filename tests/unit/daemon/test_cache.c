@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The cache and its transfers over a tier that fails, waits and lies on demand: what is
+ * held stays, what is old never comes back, and nothing is left waiting.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/cache.h"
+#include "tests/support/fake_tier.h"
+
+#define PIECE_BYTES (UINT64_C(8) << 20)
+#define OBJECT      (UINT64_C(1) << 20)
+
+static uv_loop_t loop;
+static struct cache cache;
+static struct metrics metrics;
+static struct fake_store *store;
+static unsigned n_forgotten;
+
+static void spin(unsigned turns)
+{
+        while (turns--) {
+                uv_run(&loop, UV_RUN_NOWAIT);
+                usleep(200);
+        }
+}
+
+/* Runs the loop until @condition holds; fails the test after ten seconds. */
+#define wait_until(condition)                                                                      \
+        do {                                                                                       \
+                uint64_t end = uv_hrtime() + UINT64_C(10000000000);                                \
+                while (!(condition)) {                                                             \
+                        uv_run(&loop, UV_RUN_NOWAIT);                                              \
+                        ck_assert_msg(uv_hrtime() < end, "never: " #condition);                    \
+                        usleep(100);                                                               \
+                }                                                                                  \
+        } while (0)
+
+static void setup(void)
+{
+        static const uint8_t boot_id[16] = {1};
+        struct host_options options = {
+                .total_bytes = 2 * PIECE_BYTES,
+                .piece_bytes = PIECE_BYTES,
+                .page_bytes = 4096,
+        };
+
+        memset(&cache, 0, sizeof(cache));
+        memset(&metrics, 0, sizeof(metrics));
+        n_forgotten = 0;
+        ck_assert(!uv_loop_init(&loop));
+        ck_assert(!fake_store_new(&store, 64 * OBJECT));
+        ck_assert(!presence_table_new(&cache.presence, 1000, boot_id, 1000000));
+        ck_assert(!index_new(&cache.index, 1000, cache.presence));
+        ck_assert(!fake_tier_open(&cache.nvme, &loop, store));
+        ck_assert(!host_pool_new(&cache.host, &loop, &options));
+        cache.loop = &loop;
+        cache.metrics = &metrics;
+        ck_assert(!cache_init(&cache));
+        cache.write_policy = PLACEMENT_WRITE_STORE;
+        wait_until(host_n_arenas(cache.host) == 2);
+}
+
+static void on_closed(void *user)
+{
+        *(bool *)user = true;
+}
+
+static void teardown(void)
+{
+        bool nvme_closed = false, host_closed = false;
+
+        wait_until(transfers_are_idle(&cache.transfers) && !cache.n_forgetting);
+        cache_deinit(&cache);
+        cache.nvme->ops.close(cache.nvme, on_closed, &nvme_closed);
+        host_pool_close(cache.host, on_closed, &host_closed);
+        wait_until(nvme_closed && host_closed);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        ck_assert(!uv_loop_close(&loop));
+        index_free(cache.index);
+        presence_table_free(cache.presence);
+        fake_store_free(store);
+}
+
+static struct object_key key_of(uint32_t n)
+{
+        struct object_key key = {.group = 0, .shard = 0};
+
+        memset(key.layout.bytes, 7, sizeof(key.layout.bytes));
+        memcpy(key.boundary.bytes, &n, sizeof(n));
+        key.boundary.bytes[31] = 1;
+        return key;
+}
+
+static struct index_new_object entry_of(uint32_t n, uint64_t bytes)
+{
+        struct object_key key = key_of(n);
+        struct index_new_object entry = {
+                .digest = key.boundary,
+                .parent_unknown = true,
+                .boundary_tokens = 256,
+                .raw_bytes = (uint32_t)bytes,
+        };
+
+        ck_assert(!index_layout(cache.index, 0, &key.layout, &entry.layout));
+        return entry;
+}
+
+static struct index_object *find(uint32_t n)
+{
+        struct index_new_object entry = entry_of(n, 1);
+        struct index_boundary *boundary =
+                index_find_boundary(cache.index, entry.layout, &entry.digest);
+
+        return boundary ? index_find_object(cache.index, boundary, 0, 0) : NULL;
+}
+
+static void fill(struct host_copy *copy, uint8_t value)
+{
+        uint64_t left = copy->raw_bytes;
+
+        for (uint32_t i = 0; i < copy->n_extents; i++) {
+                uint64_t n = copy->extents[i].length < left ? copy->extents[i].length : left;
+
+                memset(host_address(cache.host, &copy->extents[i]), value, n);
+                left -= n;
+        }
+}
+
+static uint8_t first_byte(const struct host_copy *copy)
+{
+        return *(uint8_t *)host_address(cache.host, &copy->extents[0]);
+}
+
+static void on_forgotten(void *user, int result)
+{
+        (void)user;
+        ck_assert_int_eq(result, 0);
+        n_forgotten++;
+}
+
+/* Stores object @n full of @value; returns what cache_publish() said. */
+static int put(uint32_t n, uint8_t value, bool replace, bool *ret_forgetting)
+{
+        struct object_key key = key_of(n);
+        struct index_new_object entry = entry_of(n, OBJECT);
+        struct host_copy *copy;
+        bool forgetting;
+        int r;
+
+        r = cache_new_copy(&cache, &key, OBJECT, HOST_COPY_WRITING, UINT32_MAX, false, &copy);
+        if (r)
+                return r;
+        fill(copy, value);
+        copy->state = HOST_COPY_READY;
+        r = cache_publish(&cache, copy, &entry, replace, on_forgotten, NULL,
+                          ret_forgetting ? ret_forgetting : &forgetting);
+        host_copy_unuse(&cache.copies, copy);
+        return r;
+}
+
+static struct host_copy *host_copy_of(uint32_t n)
+{
+        struct index_object *object = find(n);
+
+        return object && object->host != INDEX_NONE ? host_copy_at(&cache.copies, object->host)
+                                                    : NULL;
+}
+
+static bool is_below(uint32_t n)
+{
+        struct index_object *object = find(n);
+
+        return object && object->place.claim;
+}
+
+/* Brings object @n up; the copy is returned with one use held. */
+static struct host_copy *promote(uint32_t n)
+{
+        struct index_object *object = find(n);
+        struct object_key key = key_of(n);
+        struct host_copy *copy;
+
+        ck_assert_ptr_nonnull(object);
+        ck_assert_int_eq(cache_new_copy(&cache, &key, object->raw_bytes, HOST_COPY_ARRIVING,
+                                        UINT32_MAX, false, &copy),
+                         0);
+        ck_assert_int_eq(transfer_up(&cache, object, copy), 0);
+        return copy;
+}
+
+static uint64_t tier_objects(void)
+{
+        struct tier_usage usage;
+
+        cache.nvme->ops.usage(cache.nvme, &usage);
+        return usage.objects;
+}
+
+START_TEST(what_is_stored_goes_down_and_comes_back_equal)
+{
+        struct host_copy *copy;
+
+        ck_assert_int_eq(put(1, 0x5a, false, NULL), 0);
+        wait_until(is_below(1));
+        cache_drop_host(&cache, find(1), METRICS_FOR_SPACE);
+        ck_assert_ptr_null(host_copy_of(1));
+        copy = promote(1);
+        wait_until(copy->state != HOST_COPY_ARRIVING);
+        ck_assert_int_eq(copy->state, HOST_COPY_READY);
+        ck_assert_uint_eq(first_byte(copy), 0x5a);
+        ck_assert_ptr_eq(host_copy_of(1), copy);
+        host_copy_unuse(&cache.copies, copy);
+}
+END_TEST
+
+START_TEST(room_is_made_by_evicting_the_oldest_but_never_what_is_leased)
+{
+        struct host_copy *leased;
+
+        cache.write_policy = PLACEMENT_WRITE_OFF;
+        ck_assert_int_eq(put(0, 0xee, false, NULL), 0);
+        leased = host_copy_of(0);
+        host_copy_lease(&cache.copies, leased);
+        for (uint32_t n = 1; n < 40; n++)
+                ck_assert_int_eq(put(n, (uint8_t)n, false, NULL), 0);
+        ck_assert_ptr_eq(host_copy_of(0), leased);
+        ck_assert_uint_eq(first_byte(leased), 0xee);
+        ck_assert_ptr_null(host_copy_of(1));
+        ck_assert_ptr_nonnull(host_copy_of(39));
+        host_copy_unlease(&cache.copies, leased);
+}
+END_TEST
+
+START_TEST(all_leased_is_busy_and_holds_nothing)
+{
+        struct host_copy *leased[16];
+        struct host_usage before, after;
+        uint32_t n = 0;
+
+        cache.write_policy = PLACEMENT_WRITE_OFF;
+        while (n < 16 && !put(n, 1, false, NULL)) {
+                leased[n] = host_copy_of(n);
+                host_copy_lease(&cache.copies, leased[n]);
+                n++;
+        }
+        host_usage(cache.host, &before);
+        ck_assert_int_eq(put(99, 1, false, NULL), CACHE_E_BUSY);
+        host_usage(cache.host, &after);
+        ck_assert_uint_eq(before.used_bytes, after.used_bytes);
+        while (n--)
+                host_copy_unlease(&cache.copies, leased[n]);
+}
+END_TEST
+
+START_TEST(first_commit_wins)
+{
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        ck_assert_int_eq(put(1, 2, false, NULL), CACHE_E_EXISTS);
+        ck_assert_uint_eq(first_byte(host_copy_of(1)), 1);
+}
+END_TEST
+
+START_TEST(a_replaced_generation_in_flight_never_enters_the_catalog)
+{
+        bool forgetting = false;
+
+        fake_tier_hold(cache.nvme, true);
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(fake_tier_held(cache.nvme) == 1);
+        ck_assert_int_eq(put(1, 2, true, &forgetting), 0);
+        ck_assert_msg(forgetting, "the write-down is at the tier: its end must be waited for");
+        ck_assert_uint_eq(n_forgotten, 0);
+        fake_tier_hold(cache.nvme, false);
+        wait_until(n_forgotten == 1 && is_below(1));
+        ck_assert_uint_eq(tier_objects(), 1);
+        ck_assert_uint_eq(first_byte(host_copy_of(1)), 2);
+}
+END_TEST
+
+START_TEST(a_replaced_generation_that_got_in_is_forgotten_before_the_answer)
+{
+        bool forgetting = false;
+
+        fake_tier_ask_early(cache.nvme, true);
+        fake_tier_hold(cache.nvme, true);
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(fake_tier_held(cache.nvme) == 1);
+        ck_assert_int_eq(put(1, 2, true, &forgetting), 0);
+        ck_assert(forgetting);
+        fake_tier_release(cache.nvme, 1); /* the write; the forget is held */
+        spin(20);
+        ck_assert_uint_eq(n_forgotten, 0);
+        fake_tier_hold(cache.nvme, false);
+        wait_until(n_forgotten == 1 && is_below(1));
+        ck_assert_uint_eq(tier_objects(), 1);
+}
+END_TEST
+
+START_TEST(a_stored_generation_is_durably_gone_before_the_answer)
+{
+        bool forgetting = false;
+
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(is_below(1));
+        fake_tier_hold(cache.nvme, true);
+        ck_assert_int_eq(put(1, 2, true, &forgetting), 0);
+        ck_assert(forgetting);
+        spin(20);
+        ck_assert_uint_eq(n_forgotten, 0);
+        fake_tier_hold(cache.nvme, false);
+        wait_until(n_forgotten == 1);
+}
+END_TEST
+
+START_TEST(a_promotion_of_an_older_generation_is_not_published)
+{
+        struct host_copy *copy;
+
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(is_below(1));
+        cache_drop_host(&cache, find(1), METRICS_FOR_SPACE);
+        fake_tier_hold(cache.nvme, true);
+        copy = promote(1);
+        ck_assert_int_eq(put(1, 2, true, NULL), 0);
+        fake_tier_hold(cache.nvme, false);
+        wait_until(copy->state != HOST_COPY_ARRIVING);
+        ck_assert_uint_eq(copy->object, INDEX_NONE);
+        ck_assert_uint_eq(first_byte(host_copy_of(1)), 2);
+        host_copy_unuse(&cache.copies, copy);
+}
+END_TEST
+
+START_TEST(corrupt_bytes_are_a_miss_and_leave_the_tier)
+{
+        struct host_copy *copy;
+
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(is_below(1));
+        cache_drop_host(&cache, find(1), METRICS_FOR_SPACE);
+        fake_tier_corrupt(cache.nvme, find(1)->place);
+        copy = promote(1);
+        wait_until(copy->state != HOST_COPY_ARRIVING);
+        ck_assert_int_eq(copy->state, HOST_COPY_FAILED);
+        ck_assert_int_eq(copy->failure, TIER_E_CORRUPT);
+        ck_assert_ptr_null(find(1));
+        ck_assert_uint_eq(metrics.corrupt_objects_total[METRICS_NVME], 1);
+        host_copy_unuse(&cache.copies, copy);
+        wait_until(!cache.n_forgetting);
+        ck_assert_uint_eq(tier_objects(), 0);
+}
+END_TEST
+
+START_TEST(a_failing_write_leaves_the_object_in_host_memory)
+{
+        fake_tier_fail_writes(cache.nvme, 1, -EIO);
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(transfers_are_idle(&cache.transfers));
+        ck_assert(!is_below(1));
+        ck_assert_ptr_nonnull(host_copy_of(1));
+        ck_assert_uint_eq(metrics.tier_io_errors_total[METRICS_NVME], 1);
+        /* The next one goes down as if nothing had been. */
+        ck_assert_int_eq(put(2, 2, false, NULL), 0);
+        wait_until(is_below(2));
+}
+END_TEST
+
+START_TEST(a_full_tier_makes_room_by_its_oldest)
+{
+        for (uint32_t n = 0; n < 80; n++) {
+                ck_assert_int_eq(put(n, (uint8_t)n, false, NULL), 0);
+                wait_until(transfers_are_idle(&cache.transfers) && !cache.n_forgetting);
+        }
+        ck_assert(!is_below(0));
+        ck_assert(is_below(79));
+        ck_assert_uint_gt(metrics.removed_objects_total[METRICS_NVME][METRICS_FOR_SPACE], 10);
+}
+END_TEST
+
+START_TEST(full_in_pieces_evicts_something_all_the_same)
+{
+        for (uint32_t n = 0; n < 4; n++)
+                ck_assert_int_eq(put(n, (uint8_t)n, false, NULL), 0);
+        wait_until(is_below(3));
+        fake_tier_set_full(cache.nvme, true);
+        ck_assert_int_eq(put(9, 9, false, NULL), 0);
+        wait_until(metrics.removed_objects_total[METRICS_NVME][METRICS_FOR_SPACE] > 0);
+        fake_tier_set_full(cache.nvme, false);
+        wait_until(is_below(9));
+}
+END_TEST
+
+START_TEST(write_behind_stops_when_paused_and_goes_on_when_ready)
+{
+        fake_tier_set_paused(cache.nvme, true);
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(cache.transfers.paused);
+        spin(20);
+        ck_assert(!is_below(1));
+        /* Host service goes on. */
+        ck_assert_int_eq(put(2, 2, false, NULL), 0);
+        fake_tier_set_paused(cache.nvme, false);
+        cache.transfers.paused = false; /* what the daemon does in on_ready */
+        transfers_pump(&cache);
+        wait_until(is_below(1) && is_below(2));
+}
+END_TEST
+
+START_TEST(a_writer_whose_checksums_do_not_match_is_dropped)
+{
+        struct checksum_list *list = calloc(1, sizeof(*list));
+        struct host_copy *copy;
+
+        cache.write_policy = PLACEMENT_WRITE_OFF;
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        copy = host_copy_of(1);
+        list->n_pieces = checksum_n_pieces(OBJECT);
+        ck_assert_int_eq(transfer_verify_written(&cache, copy, list), 0);
+        wait_until(transfers_are_idle(&cache.transfers));
+        ck_assert_ptr_null(find(1));
+        ck_assert_uint_eq(metrics.corrupt_objects_total[METRICS_HOST], 1);
+}
+END_TEST
+
+START_TEST(a_drain_writes_the_newest_and_does_not_push_it_out_again)
+{
+        cache.write_policy = PLACEMENT_WRITE_COLD;
+        for (uint32_t n = 0; n < 8; n++)
+                ck_assert_int_eq(put(n, (uint8_t)n, false, NULL), 0);
+        ck_assert_uint_eq(tier_objects(), 0);
+        transfers_drain(&cache);
+        wait_until(transfers_are_idle(&cache.transfers) && TAILQ_EMPTY(&cache.copies.dirty));
+        for (uint32_t n = 0; n < 8; n++)
+                ck_assert(is_below(n));
+}
+END_TEST
+
+START_TEST(the_cold_end_is_written_before_it_is_evicted)
+{
+        cache.write_policy = PLACEMENT_WRITE_COLD;
+        for (uint32_t n = 0; n < 64; n++) {
+                ck_assert_int_eq(put(n, (uint8_t)n, false, NULL), 0);
+                wait_until(transfers_are_idle(&cache.transfers));
+        }
+        ck_assert_uint_eq(metrics.host_dropped_objects_total, 0);
+        ck_assert(is_below(20));
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("daemon/cache");
+        TCase *tcase = tcase_create("cache");
+        SRunner *runner = srunner_create(suite);
+        int n_failed;
+
+        tcase_add_checked_fixture(tcase, setup, teardown);
+        tcase_set_timeout(tcase, 60);
+        tcase_add_test(tcase, what_is_stored_goes_down_and_comes_back_equal);
+        tcase_add_test(tcase, room_is_made_by_evicting_the_oldest_but_never_what_is_leased);
+        tcase_add_test(tcase, all_leased_is_busy_and_holds_nothing);
+        tcase_add_test(tcase, first_commit_wins);
+        tcase_add_test(tcase, a_replaced_generation_in_flight_never_enters_the_catalog);
+        tcase_add_test(tcase, a_replaced_generation_that_got_in_is_forgotten_before_the_answer);
+        tcase_add_test(tcase, a_stored_generation_is_durably_gone_before_the_answer);
+        tcase_add_test(tcase, a_promotion_of_an_older_generation_is_not_published);
+        tcase_add_test(tcase, corrupt_bytes_are_a_miss_and_leave_the_tier);
+        tcase_add_test(tcase, a_failing_write_leaves_the_object_in_host_memory);
+        tcase_add_test(tcase, a_full_tier_makes_room_by_its_oldest);
+        tcase_add_test(tcase, full_in_pieces_evicts_something_all_the_same);
+        tcase_add_test(tcase, write_behind_stops_when_paused_and_goes_on_when_ready);
+        tcase_add_test(tcase, a_writer_whose_checksums_do_not_match_is_dropped);
+        tcase_add_test(tcase, a_drain_writes_the_newest_and_does_not_push_it_out_again);
+        tcase_add_test(tcase, the_cold_end_is_written_before_it_is_evicted);
+        suite_add_tcase(suite, tcase);
+        srunner_run_all(runner, CK_NORMAL);
+        n_failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
