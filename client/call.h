@@ -122,5 +122,8 @@ void kvt__calls_free(struct kvt_session *session);
 void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t set,
                     const uint64_t *wire_leases, uint32_t n);
 
+/* client/submit.c: ends the quarantine of a dead era; no completion. */
+void kvt__say_copies_ended(struct kvt_session *session, const struct kvt__era *era);
+
 /* client/submit.c: asks the daemon to stop working on @target; no completion. */
 void kvt__stop(struct kvt_session *session, const struct kvt__call *target);

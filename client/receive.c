@@ -102,18 +102,18 @@ void kvt__receive(struct kvt_session *session)
 
         for (unsigned i = 0; i < MESSAGES_MAX && is_open; i++) {
                 struct packet packet = {.fd = -1};
-                int r = receive_packet(session->socket, session->in_buffer, &packet);
+                int r;
 
-                if (!r)
-                        return;
+                /* Under the lock, so that no fork() copies a descriptor that just came. */
                 pthread_mutex_lock(&session->lock);
+                r = receive_packet(session->socket, session->in_buffer, &packet);
                 if (r < 0)
                         kvt__session_break(session, "the daemon hung up: %s", strerror(-r));
-                else if (!session->broken)
+                else if (r && !session->broken)
                         dispatch(session, &packet);
-                is_open = !session->broken;
-                pthread_mutex_unlock(&session->lock);
+                is_open = r && !session->broken;
                 if (packet.fd >= 0)
                         close(packet.fd);
+                pthread_mutex_unlock(&session->lock);
         }
 }

@@ -76,17 +76,6 @@ static void era_free(struct kvt_session *session, struct kvt__era *era)
         free(era);
 }
 
-static void send_copies_ended(struct kvt_session *session, const struct kvt__era *era)
-{
-        struct wire_copies_ended message;
-
-        message_header_init(&message.header, WIRE_COPIES_ENDED, ++session->calls.last_id,
-                            session->era->session, session->era->boot_id);
-        message.header.length = sizeof(message);
-        memcpy(message.secret, era->secret, sizeof(message.secret));
-        kvt__session_send(session, &message, sizeof(message));
-}
-
 void kvt__session_settle(struct kvt_session *session)
 {
         struct kvt__era *era = TAILQ_FIRST(&session->eras);
@@ -97,7 +86,7 @@ void kvt__session_settle(struct kvt_session *session)
                 struct kvt__era *next = TAILQ_NEXT(era, link);
 
                 if (era->dead && !era->n_leases) {
-                        send_copies_ended(session, era);
+                        kvt__say_copies_ended(session, era);
                         era_free(session, era);
                         kvt__arenas_sweep(&session->arenas);
                 }

@@ -70,7 +70,7 @@ struct kvt_session {
         struct why last_error;
         struct kvt__outbox outbox;
         uint8_t *out_buffer; /* WIRE_MESSAGE_MAX bytes */
-        uint8_t *in_buffer;  /* the thread's, without the lock */
+        uint8_t *in_buffer;  /* WIRE_MESSAGE_MAX bytes */
 
         /* what the daemon said */
         struct kvt__era *era; /* of the connection, NULL while DOWN or GREETING */

@@ -498,6 +498,21 @@ void kvt__stop(struct kvt_session *session, const struct kvt__call *target)
         send_cancel(session, call);
 }
 
+void kvt__say_copies_ended(struct kvt_session *session, const struct kvt__era *era)
+{
+        struct kvt__call *call = internal_call(session, WIRE_COPIES_ENDED);
+        struct wire_copies_ended message;
+
+        if (!call)
+                return;
+        message_header_init(&message.header, WIRE_COPIES_ENDED, call->id, session->era->session,
+                            session->era->boot_id);
+        message.header.length = sizeof(message);
+        memcpy(message.secret, era->secret, sizeof(message.secret));
+        call->is_on_wire = true;
+        kvt__session_send(session, &message, sizeof(message));
+}
+
 void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t set,
                     const uint64_t *wire_leases, uint32_t n)
 {
