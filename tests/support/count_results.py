@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts real tests in a meson testlog.json: "PASSED FAILED SKIPPED" on stdout.
 
-An executable of Check or a script that speaks TAP counts as its single tests, anything
-else as one. What failed, and why something was skipped, goes to stderr.
+An executable of Check, a script of Python's unittest or one that speaks TAP counts as its
+single tests, anything else as one. What failed, and why something was skipped, goes to stderr.
 """
 
 import json
@@ -12,6 +12,7 @@ import sys
 
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
 TAP = re.compile(r"^(ok|not ok)\b(.*)$", re.M)
+UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 TAIL_LINES = 60
 
 
@@ -24,7 +25,13 @@ def count(test):
     for checks, failures, errors in CHECK.findall(out):
         failed += int(failures) + int(errors)
         passed += int(checks) - int(failures) - int(errors)
-    if not passed + failed:
+    for ran, details in UNITTEST.findall(test.get("stderr", "")):
+        more = dict(re.findall(r"(\w+)=(\d+)", details))
+        bad = int(more.get("failures", 0)) + int(more.get("errors", 0))
+        failed += bad
+        skipped += int(more.get("skipped", 0))
+        passed += int(ran) - bad - int(more.get("skipped", 0))
+    if not passed + failed + skipped:
         for verdict, rest in TAP.findall(out):
             skip = "# SKIP" in rest.upper()
             skipped += skip
@@ -45,7 +52,7 @@ def explain(test, failed, skipped):
         print(f"  skipped {test['name']}: {lines[-1] if lines else 'no reason'}", file=sys.stderr)
     elif skipped:
         for line in lines:
-            if "# SKIP" in line.upper():
+            if "# SKIP" in line.upper() or " ... skipped " in line:
                 print(f"  skipped {test['name']}: {line}", file=sys.stderr)
     if failed:
         print(f"  FAILED {test['name']} ({test['result']})", file=sys.stderr)
