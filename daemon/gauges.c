@@ -45,6 +45,11 @@ static void refresh_nvme(struct daemon *daemon)
         metrics->tier_queued_reads[METRICS_NVME] = usage.queued_reads;
         metrics->tier_queued_writes[METRICS_NVME] = usage.queued_writes;
         metrics->tier_queued_bytes[METRICS_NVME] = usage.queued_bytes;
+        metrics->catalog_queue_entries = usage.queued_changes;
+        metrics->tier_oldest_read_seconds[METRICS_NVME] =
+                transfers_oldest_seconds(&daemon->cache.transfers, true);
+        metrics->tier_oldest_write_seconds[METRICS_NVME] =
+                transfers_oldest_seconds(&daemon->cache.transfers, false);
         metrics->write_behind_backlog_bytes =
                 daemon->cache.write_policy == PLACEMENT_WRITE_STORE
                         ? daemon->cache.copies.dirty_bytes + daemon->cache.transfers.down_bytes

@@ -65,6 +65,32 @@ bool transfers_are_idle(const struct transfers *transfers)
                TAILQ_EMPTY(&transfers->waiting);
 }
 
+static uint64_t oldest_in(const struct transfer_list *list, uint64_t oldest_ns)
+{
+        const struct transfer *transfer;
+
+        TAILQ_FOREACH (transfer, list, link)
+                if (transfer->began_ns < oldest_ns)
+                        oldest_ns = transfer->began_ns;
+        return oldest_ns;
+}
+
+double transfers_oldest_seconds(struct transfers *transfers, bool up)
+{
+        uint64_t now_ns = uv_hrtime(), oldest_ns = now_ns;
+        struct transfer *transfer;
+
+        if (up) {
+                RB_FOREACH (transfer, transfer_tree, &transfers->up)
+                        if (transfer->began_ns < oldest_ns)
+                                oldest_ns = transfer->began_ns;
+        } else {
+                oldest_ns = oldest_in(&transfers->down, oldest_ns);
+                oldest_ns = oldest_in(&transfers->waiting, oldest_ns);
+        }
+        return (double)(now_ns - oldest_ns) / 1e9;
+}
+
 static void transfer_free(struct transfer *transfer)
 {
         free(transfer->covers);
@@ -278,6 +304,8 @@ static void submit_down(struct transfer *transfer)
         if (r == TIER_E_FULL && cache_make_nvme_room(cache, footprint, before_s(transfer)))
                 r = -ENOSPC;
         if (r == TIER_E_FULL || r == TIER_E_PAUSED) {
+                if (r == TIER_E_PAUSED && !cache->transfers.paused)
+                        cache->metrics->write_behind_pauses_total++;
                 cache->transfers.paused |= r == TIER_E_PAUSED;
                 transfer->state = TRANSFER_WAITING;
                 TAILQ_INSERT_TAIL(&cache->transfers.waiting, transfer, link);

@@ -51,6 +51,8 @@ struct transfers {
 
 void transfers_init(struct transfers *transfers);
 bool transfers_are_idle(const struct transfers *transfers);
+/* Age of the oldest promotion (@up) or write-down under way, 0 when there is none. */
+double transfers_oldest_seconds(struct transfers *transfers, bool up);
 
 /*
  * Starts the write-downs that policy and limits allow now. Cheap when there is nothing to

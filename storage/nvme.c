@@ -458,6 +458,7 @@ void nvme_usage(struct tier *tier, struct tier_usage *ret_usage)
                 .queued_writes = nvme->n_writes,
                 .queued_reads = nvme->n_reads,
                 .queued_bytes = nvme->queued_bytes,
+                .queued_changes = catalog_queued(nvme->catalog),
                 .read_bytes_total = nvme->read_bytes,
                 .written_bytes_total = nvme->written_bytes,
                 .io_errors_total = nvme->io_errors,

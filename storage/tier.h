@@ -123,6 +123,7 @@ struct tier_usage {
         uint64_t queued_writes;
         uint64_t queued_reads;
         uint64_t queued_bytes;
+        uint64_t queued_changes; /* of the catalog, not acknowledged yet */
         uint64_t read_bytes_total;
         uint64_t written_bytes_total;
         uint64_t io_errors_total;
