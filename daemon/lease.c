@@ -150,8 +150,7 @@ void lease_end(struct leases *leases, struct lease *lease)
         assert(!lease->loading);
         if (lease->set)
                 leave_set(lease);
-        if (lease->kind == LEASE_WRITE)
-                RB_REMOVE(reservation_tree, &leases->reservations, lease);
+        lease_leave_reservation(leases, lease);
         if (lease->copy) {
                 lease->session->leased_bytes -= lease->copy->space_bytes;
                 host_copy_unlease(leases->copies, lease->copy);
@@ -169,6 +168,14 @@ void lease_end(struct leases *leases, struct lease *lease)
 void lease_enter_reservation(struct leases *leases, struct lease *lease)
 {
         RB_INSERT(reservation_tree, &leases->reservations, lease);
+        lease->is_reserved = true;
+}
+
+void lease_leave_reservation(struct leases *leases, struct lease *lease)
+{
+        if (lease->is_reserved)
+                RB_REMOVE(reservation_tree, &leases->reservations, lease);
+        lease->is_reserved = false;
 }
 
 bool lease_is_reserved(struct leases *leases, uint16_t layout, const struct digest *digest,

@@ -53,6 +53,7 @@ struct lease {
         struct index_new_object entry;
         struct digest *covers; /* owned: entry.covers */
         bool replace;
+        bool is_reserved;     /* node is in use: somebody may wait for the commit */
         RB_ENTRY(lease) node; /* reservations by key */
         /* WRITE, HAVE */
         struct lease_set *set;
@@ -115,6 +116,8 @@ void lease_end(struct leases *leases, struct lease *lease);
 
 /* Makes a WRITE lease's key known as reserved. entry must be set. */
 void lease_enter_reservation(struct leases *leases, struct lease *lease);
+/* It will never be committed, but its bytes stay untouchable: the session has hung up. */
+void lease_leave_reservation(struct leases *leases, struct lease *lease);
 /* Is anybody writing this object now? */
 bool lease_is_reserved(struct leases *leases, uint16_t layout, const struct digest *digest,
                        uint16_t group, uint16_t shard);

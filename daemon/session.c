@@ -292,11 +292,28 @@ static void stop_watching_process(struct session *session)
         close(steal_fd(&session->pidfd));
 }
 
+/* Nobody will commit them any more: whoever waits for one is told now. */
+static void end_reservations(struct session *session)
+{
+        const struct lease *last = NULL;
+        struct lease *lease;
+
+        LIST_FOREACH (lease, &session->leases, link) {
+                if (!lease->is_reserved)
+                        continue;
+                lease_leave_reservation(&session->daemon->leases, lease);
+                last = lease;
+        }
+        if (last)
+                loads_reservation_ended(session->daemon, &last->entry);
+}
+
 void session_end_leases(struct session *session)
 {
         struct lease *lease;
 
         loads_end_session(session);
+        end_reservations(session);
         while ((lease = LIST_FIRST(&session->leases)))
                 lease_end(&session->daemon->leases, lease);
         assert(LIST_EMPTY(&session->sets));
@@ -374,6 +391,7 @@ static void close_socket(struct session *session)
         free(steal_ptr(session->layout_encoding));
         free(steal_ptr(session->shard_is_here));
         loads_hang_up(session);
+        end_reservations(session);
         admin_hang_up(session);
         if (!session->n_leases || session->pidfd < 0)
                 end_quarantine(session, "nothing_held");
