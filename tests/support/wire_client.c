@@ -362,7 +362,8 @@ static void take_results(const struct wire_header *header, struct wire_object *o
                         continue;
                 object = &objects[item.index];
                 object->status = item.status;
-                object->lease = item.lease;
+                if (item.lease)
+                        object->lease = item.lease;
                 if (item.bytes)
                         object->bytes = item.bytes;
                 if (!item.n_extents)
