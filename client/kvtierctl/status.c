@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/* kvtierctl status, layouts: what is there, and how well it does. */
+#include <stdio.h>
+
+#include "client/kvtierctl/command.h"
+#include "client/kvtierctl/table.h"
+
+static void print_head(const json_t *status)
+{
+        printf("kvtierd %s, %s, up %s\n", json_text(status, "version"), json_text(status, "phase"),
+               text_seconds(json_double(status, "uptime_seconds")));
+        printf("sessions  %s", text_count(json_u64(status, "sessions")));
+        if (json_u64(status, "quarantined"))
+                printf(" (%s more in quarantine)", text_count(json_u64(status, "quarantined")));
+        printf(", %s leases\n", text_count(json_u64(status, "leases")));
+        printf("objects   %s of at most %s\n", text_count(json_u64(status, "objects")),
+               text_count(json_u64(status, "objects_max")));
+        printf("lookups   %s hits, %s misses (%s)\n", text_count(json_u64(status, "hits")),
+               text_count(json_u64(status, "misses")),
+               text_percent(json_double(status, "hits"),
+                            json_double(status, "hits") + json_double(status, "misses")));
+        printf("stored    %s, loaded %s\n", text_bytes(json_u64(status, "stored_bytes")),
+               text_bytes(json_u64(status, "loaded_bytes")));
+        if (json_u64(status, "unaligned_tokens"))
+                printf("unaligned %s tokens that filled no chunk: see kvtierctl doctor\n",
+                       text_count(json_u64(status, "unaligned_tokens")));
+}
+
+static void add_tier(struct table *table, const json_t *tier)
+{
+        static const char *const counters[] = {"hits", "evicted", "corrupt", "stale", "io_errors"};
+        uint64_t used = json_u64(tier, "used_bytes"), capacity = json_u64(tier, "capacity_bytes");
+
+        table_add(table, "%s", json_text(tier, "name"));
+        table_add(table, "%s", text_bytes(used));
+        table_add(table, "%s", text_bytes(capacity));
+        table_add(table, "%s", text_percent((double)used, (double)capacity));
+        table_add(table, "%s", text_count(json_u64(tier, "objects")));
+        for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
+                table_add(table, "%s", text_count(json_u64(tier, counters[i])));
+        table_add(table, "%s", json_bool(tier, "degraded") ? "degraded" : "ok");
+}
+
+static int print_tiers(const json_t *tiers)
+{
+        struct table table;
+        const json_t *tier;
+        size_t i;
+        int r;
+
+        table_init(&table, "TIER #USED #CAPACITY #FULL #OBJECTS #HITS #EVICTED #CORRUPT #STALE "
+                           "#IO-ERRORS STATE");
+        json_array_foreach (tiers, i, tier)
+                add_tier(&table, tier);
+        putchar('\n');
+        r = table_print(&table, stdout);
+        table_deinit(&table);
+        json_array_foreach (tiers, i, tier) {
+                if (json_bool(tier, "degraded"))
+                        printf("\n%s is degraded: %s\n", json_text(tier, "name"),
+                               json_text(tier, "degraded_reason"));
+                if (json_u64(tier, "ready_bytes") &&
+                    json_u64(tier, "ready_bytes") < json_u64(tier, "capacity_bytes"))
+                        printf("\n%s: %s of %s are up\n", json_text(tier, "name"),
+                               text_bytes(json_u64(tier, "ready_bytes")),
+                               text_bytes(json_u64(tier, "capacity_bytes")));
+        }
+        return r ? STATUS_NEGATIVE : STATUS_OK;
+}
+
+int status_command(struct context *context, int argc, char **argv)
+{
+        json_auto_t *status = NULL;
+        int r;
+
+        command_parse(context, NULL, "Tiers with their bytes and objects, and what was counted.",
+                      argc, argv, NULL, 0);
+        r = command_ask(context, json_pack("{s:s}", "command", "status"), &status);
+        if (r)
+                return r;
+        if (context->json) {
+                command_print_json(status, false);
+                return STATUS_OK;
+        }
+        print_head(status);
+        return print_tiers(json_object_get(status, "tiers"));
+}
+
+int layouts_command(struct context *context, int argc, char **argv)
+{
+        json_auto_t *answer = NULL;
+        const json_t *layout;
+        struct table table;
+        size_t i;
+        int r;
+
+        command_parse(context, NULL, "Layouts (kinds of bytes) and how much is stored of each.",
+                      argc, argv, NULL, 0);
+        r = command_ask(context, json_pack("{s:s}", "command", "layouts"), &answer);
+        if (r)
+                return r;
+        if (context->json) {
+                command_print_json(answer, false);
+                return STATUS_OK;
+        }
+        table_init(&table, "LAYOUT #OBJECTS #BYTES");
+        json_array_foreach (json_object_get(answer, "layouts"), i, layout) {
+                table_add(&table, "%s", json_text(layout, "layout"));
+                table_add(&table, "%s", text_count(json_u64(layout, "objects")));
+                table_add(&table, "%s", text_bytes(json_u64(layout, "bytes")));
+        }
+        r = table_print(&table, stdout);
+        table_deinit(&table);
+        return r ? STATUS_NEGATIVE : STATUS_OK;
+}

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of kvtierctl against a real daemon: tables, JSON and exit statuses.
+
+KVTIERD and KVTIERCTL in the environment name the programs.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+KVTIERD = os.environ["KVTIERD"]
+KVTIERCTL = os.environ["KVTIERCTL"]
+COMPLETION = pathlib.Path(__file__).parents[2] / "deploy/completion/kvtierctl"
+MIB = 1 << 20
+OBJECTS = 40
+OBJECT_BYTES = 256 << 10
+SUPERBLOCKS = 128 << 10  # at the start of the data file
+
+
+def wait_for(what, seconds=20):
+    """Asks until it is true; there is no event to wait for from outside the daemon."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise AssertionError("it did not come true in time")
+        time.sleep(0.02)
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="kvtierctl-", dir="/var/tmp"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.socket = self.folder / "s"
+
+    def ctl(self, *arguments, status=0):
+        run = subprocess.run([KVTIERCTL, f"--socket={self.socket}", *arguments], text=True,
+                             stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        self.assertEqual(run.returncode, status, f"{arguments}: {run.stdout}{run.stderr}")
+        return run
+
+    def ask(self, *arguments, status=0):
+        return json.loads(self.ctl("--json", *arguments, status=status).stdout)
+
+
+class WithoutDaemon(Folder):
+    COMMANDS = (["status"], ["sessions"], ["layouts"], ["ls"], ["show", "0" * 64], ["top"],
+                ["verify"], ["evict", "00"], ["clear", "00"], ["kick", "1"], ["bench"], ["doctor"])
+
+    def test_every_command_says_where_it_looked_and_what_to_do(self):
+        for command in self.COMMANDS:
+            with self.subTest(command=command):
+                run = self.ctl(*command, status=3)
+                self.assertIn(f"kvtierd does not answer at {self.socket}", run.stderr)
+                self.assertIn("systemctl start kvtierd", run.stderr)
+                self.assertEqual(run.stderr.count("\n"), 1)
+                self.assertEqual(run.stdout, "")
+
+    def test_wrong_usage_is_told_apart_from_failure(self):
+        for command in ([], ["no-such"], ["status", "x"], ["show"], ["show", "a", "b"], ["kick"],
+                        ["kick", "x"], ["kick", "-1"], ["ls", "-n", "0"], ["top", "-i", "0"],
+                        ["bench", "-b", "1X"], ["evict"], ["clear"], ["--no-such", "status"]):
+            with self.subTest(command=command):
+                self.ctl(*command, status=2)
+
+    def test_help_and_version_need_no_daemon(self):
+        self.assertIn("doctor", self.ctl("--help").stdout)
+        self.assertIn("--layout", self.ctl("ls", "--help").stdout)
+        self.assertRegex(self.ctl("--version").stdout, r"^kvtierctl \d")
+
+
+class WithDaemon(Folder):
+    def setUp(self):
+        super().setUp()
+        self.start()
+
+    def start(self):
+        keys = {"socket.path": self.socket, "host.bytes": "64MiB", "host.piece_bytes": "32MiB",
+                "nvme.paths": self.folder / "data", "nvme.bytes": "64MiB",
+                "nvme.catalog": self.folder / "catalog", "nvme.write": "store",
+                "metrics.listen": "off", "index.objects_max": "10000"}
+        with open(self.folder / "log", "w", encoding="utf-8") as log:
+            self.daemon = subprocess.Popen(
+                [KVTIERD, "-c", "/dev/null", *(f"--set={key}={keys[key]}" for key in keys)],
+                stderr=log)
+        self.addCleanup(self.stop)
+        wait_for(self.answers)
+
+    def answers(self):
+        self.assertIsNone(self.daemon.poll(), (self.folder / "log").read_text())
+        run = subprocess.run([KVTIERCTL, f"--socket={self.socket}", "--json", "status"],
+                             capture_output=True, text=True)
+        return run.returncode == 0 and json.loads(run.stdout)["tiers"][0]["ready_bytes"] == 64 * MIB
+
+    def stop(self):
+        if self.daemon.poll() is None:
+            self.daemon.send_signal(signal.SIGTERM)
+        self.daemon.wait(30)
+
+    def tier(self, name):
+        return next(tier for tier in self.ask("status")["tiers"] if tier["name"] == name)
+
+    def fill(self):
+        """Objects that stay; returns their layout."""
+        self.ask("bench", "--keep", "-b", str(OBJECT_BYTES), "-n", str(OBJECTS))
+        wait_for(lambda: self.tier("nvme")["objects"] == OBJECTS)
+        layouts = self.ask("layouts")["layouts"]
+        self.assertEqual(len(layouts), 1)
+        return layouts[0]["layout"]
+
+    def test_status_shows_tiers_and_counters(self):
+        self.fill()
+        text = self.ctl("status").stdout
+        self.assertRegex(text, r"(?m)^host +10\.0 MiB +64\.0 MiB +\d+\.\d % +40 ")
+        self.assertRegex(text, r"(?m)^nvme .* 40 .* ok$")
+        status = self.ask("status")
+        self.assertEqual(status["objects"], OBJECTS)
+        self.assertEqual(status["stored_bytes"], OBJECTS * OBJECT_BYTES)
+        self.assertEqual(status["hits"], OBJECTS)
+
+    def test_objects_are_listed_and_shown(self):
+        layout = self.fill()
+        objects = self.ask("ls")["objects"]
+        self.assertEqual(len(objects), OBJECTS)
+        self.assertEqual({item["layout"] for item in objects}, {layout})
+        self.assertEqual(sum(item["parent"] == "" for item in objects), 1)
+        key = objects[7]["digest"]
+        self.assertIn(key, self.ctl("ls", f"--layout={layout[:8]}").stdout)
+        self.assertIn("more", self.ctl("ls", "-n", "3").stdout)
+        self.assertEqual(len(self.ask("ls", "-n", "3")["objects"]), 3)
+        self.ctl("ls", "--layout=ffff", status=1)
+        shown = self.ctl("show", key).stdout
+        self.assertIn(f"{OBJECT_BYTES:,} (256 KiB)", shown)
+        self.assertRegex(shown, "nvme +yes")
+        self.assertEqual(self.ask("show", key)["objects"][0]["digest"], key)
+        self.assertIn("nothing is stored", self.ctl("show", "0" * 64, status=1).stderr)
+        self.assertIn("64 hex digits", self.ctl("show", "xyz", status=1).stderr)
+
+    def test_evict_keeps_what_is_below_and_clear_does_not(self):
+        layout = self.fill()
+        self.assertIn("40 objects", self.ctl("evict", layout).stdout)
+        self.assertEqual(self.tier("host")["objects"], 0)
+        self.assertEqual(self.tier("nvme")["objects"], OBJECTS)
+        self.assertTrue(all(not item["in_host"] for item in self.ask("ls")["objects"]))
+        self.ctl("evict", layout, "--tier=tape", status=1)
+        self.assertEqual(self.ask("clear", layout[:10])["objects"], OBJECTS)
+        self.assertEqual(self.ask("ls")["objects"], [])
+        wait_for(lambda: self.tier("nvme")["used_bytes"] == 0)
+
+    def test_verify_finds_flipped_bytes_and_drops_them(self):
+        self.fill()
+        self.assertIn("0 corrupt", self.ctl("verify").stdout)
+        with open(self.folder / "data", "r+b") as data:
+            data.seek(SUPERBLOCKS + MIB)
+            data.write(b"\xff" * MIB)
+            data.flush()
+            os.fsync(data.fileno())
+        run = self.ctl("--json", "verify", status=1)
+        last = json.loads(run.stdout.splitlines()[-1])
+        self.assertTrue(last["finished"])
+        self.assertEqual(last["done"], OBJECTS)
+        self.assertGreaterEqual(last["corrupt"], 3)
+        self.assertIn("0 corrupt", self.ctl("verify").stdout)
+        self.assertEqual(self.tier("nvme")["objects"], OBJECTS - last["corrupt"])
+
+    def test_kick_ends_a_session(self):
+        top = subprocess.Popen([KVTIERCTL, f"--socket={self.socket}", "--json", "top", "-i0.1"],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+        self.assertTrue(json.loads(top.stdout.readline())["status"]["ok"])
+        sessions = self.ask("sessions")["sessions"]
+        self.assertEqual(len(sessions), 2)
+        victim = next(item["session"] for item in sessions if item["pid"] == top.pid)
+        self.assertIn(str(top.pid), self.ctl("sessions").stdout)
+        self.ctl("kick", str(victim))
+        _, errors = top.communicate(timeout=20)
+        self.assertEqual(top.returncode, 3)
+        self.assertIn("kvtierd", errors)
+        self.ctl("kick", str(victim), status=1)
+
+    def test_top_prints_one_screen(self):
+        text = self.ctl("top", "--once", "-i", "0.1").stdout
+        self.assertRegex(text, r"(?m)^host +\.{20} ")
+        self.assertNotIn("\033", text)
+        self.assertIn("per_second", self.ask("top", "--once", "-i", "0.1"))
+
+    def test_bench_measures_and_cleans_up(self):
+        text = self.ctl("bench", "-b", "64K", "-n", "100").stdout
+        for call in ("store", "load"):
+            self.assertRegex(text, rf"(?m)^{call} +\d+\.\d\d ")
+        self.assertRegex(text, r"(?m)^match +- ")
+        self.assertEqual(self.ask("ls")["objects"], [])
+        self.assertIn("piece_bytes", self.ctl("bench", "-b", "32M", status=1).stderr)
+
+    def test_doctor_names_the_finding_and_the_remedy(self):
+        text = self.ctl("doctor", status=1).stdout
+        self.assertIn("huge pages", text)
+        self.assertIn("remedy: reserve them", text)
+        findings = self.ask("doctor", status=1)["findings"]
+        self.assertIn("huge_pages", [finding["check"] for finding in findings])
+
+    def test_completion_knows_commands_and_asks_the_daemon(self):
+        layout = self.fill()
+
+        def complete(*words):
+            script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+                      '_kvtierctl; printf "%s\\n" "${COMPREPLY[@]}"')
+            run = subprocess.run(["bash", "-c", script, "bash", COMPLETION, KVTIERCTL, *words],
+                                 capture_output=True, text=True, check=True)
+            return run.stdout.split()
+
+        here = ("--socket", "=", str(self.socket))
+        self.assertEqual(complete("sta"), ["status"])
+        self.assertEqual(complete("bench", "--k"), ["--keep"])
+        self.assertEqual(complete(*here, "clear", layout[:4]), [layout])
+        self.assertEqual(len(complete(*here, "show", "")), OBJECTS)
+
+
+if __name__ == "__main__":
+    unittest.main()
