@@ -91,6 +91,7 @@ struct index_object {
 };
 
 struct index;
+struct placement_order;
 
 /*
  * An empty index for at most @objects_max objects (and as many boundaries, plus those that
@@ -103,7 +104,7 @@ struct index *index_free(struct index *index);
 
 /*
  * The number of a (domain, layout id), entered when it is new; numbers stay for the life
- * of the index. 0 or INDEX_E_FULL (65,535 layouts) or -ENOMEM.
+ * of the index. 0 or INDEX_E_FULL (65,535 layouts).
  */
 int index_layout(struct index *index, uint32_t domain, const struct digest *layout_id,
                  uint16_t *ret_layout);
@@ -153,10 +154,7 @@ struct index_new_object {
 int index_add(struct index *index, const struct index_new_object *object,
               struct index_object **ret_object);
 
-/*
- * Removes an object that is in no tier any more (asserted) and every boundary that
- * nothing holds after that.
- */
+/* Removes an object that is in no tier (asserted) and what boundaries nothing holds then. */
 void index_remove(struct index *index, struct index_object *object);
 
 /*
@@ -192,14 +190,11 @@ const struct digest *index_covers(const struct index *index, const struct index_
 struct index_object *index_next_object(struct index *index, uint32_t after);
 
 struct index_usage {
-        uint64_t objects;
-        uint64_t boundaries;
-        uint64_t objects_max;
-        uint64_t bytes_in[INDEX_N_TIERS];   /* raw bytes of objects there */
+        uint64_t objects, boundaries, objects_max;
+        uint64_t bytes_in[INDEX_N_TIERS]; /* raw bytes of objects there */
         uint64_t objects_in[INDEX_N_TIERS];
 };
 void index_usage(const struct index *index, struct index_usage *ret_usage);
 
-/* The eviction orders of this index (placement.h). */
-struct placement_order;
+/* The eviction orders of this index, for placement.c. */
 struct placement_order *index_order(struct index *index);

@@ -253,17 +253,19 @@ static void print(const char *name, double value, const char *unit, double limit
 static void measure_bytes(void)
 {
         struct bench bench;
-        struct index_object *object = NULL;
+        struct index_object *object;
         struct index_usage usage;
+        uint32_t after = INDEX_NONE;
         uint64_t before;
 
         init(&bench, LARGE);
         before = resident_bytes();
         fill(&bench, LARGE);
         /* In both tiers: then every link and every word is in use. */
-        while ((object = index_next_object(bench.index, object ? index_object_id(bench.index, object)
-                                                               : INDEX_NONE)))
+        while ((object = index_next_object(bench.index, after))) {
+                after = index_object_id(bench.index, object);
                 index_set_place(bench.index, object, (struct tier_place){.claim = 1});
+        }
         index_usage(bench.index, &usage);
         print("index_bytes", (double)(resident_bytes() - before) / (double)usage.objects,
               "bytes", 200, 1);

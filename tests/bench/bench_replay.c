@@ -41,7 +41,8 @@ static void die(const char *what)
 /* {"timestamp": 27482, ..., "hash_ids": [46, 47]}: milliseconds, small numbers. */
 static void parse_line(const char *line)
 {
-        const char *timestamp = strstr(line, "\"timestamp\":"), *ids = strstr(line, "\"hash_ids\":");
+        const char *timestamp = strstr(line, "\"timestamp\":");
+        const char *ids = strstr(line, "\"hash_ids\":");
         struct request *request = &requests[n_requests];
         char *end;
 
