@@ -42,7 +42,7 @@ void record_array_free(void *array, uint64_t n, size_t element_bytes)
 int record_pool_init(struct record_pool *pool, uint64_t n_max, size_t record_bytes,
                      size_t link_offset)
 {
-        void *records;
+        void *records = NULL;
         int r;
 
         if (n_max >= UINT32_MAX)
