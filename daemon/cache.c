@@ -13,11 +13,10 @@
 
 int cache_init(struct cache *cache)
 {
-        host_copies_init(&cache->copies, cache->host);
         transfers_init(&cache->transfers);
         if (!cache->next_generation)
                 cache->next_generation = 1;
-        return 0;
+        return host_copies_init(&cache->copies, cache->host);
 }
 
 void cache_deinit(struct cache *cache)

@@ -4,75 +4,51 @@
 #include <string.h>
 #include <uv.h>
 
-#include "base/cleanup.h"
 #include "daemon/host_copy.h"
 
-void host_copies_init(struct host_copies *copies, struct host_pool *host)
+int host_copies_init(struct host_copies *copies, struct host_pool *host)
 {
+        struct host_usage usage;
+
         memset(copies, 0, sizeof(*copies));
         copies->host = host;
         TAILQ_INIT(&copies->dirty);
+        host_usage(host, &usage);
+        /* No copy is smaller than a unit. */
+        return record_pool_init(&copies->pool, usage.configured_bytes / HOST_UNIT_BYTES,
+                                sizeof(struct host_copy), offsetof(struct host_copy, id));
 }
 
 void host_copies_deinit(struct host_copies *copies)
 {
-        assert(copies->n_free_ids == copies->n_ids);
-        free(copies->by_id);
-        free(copies->free_ids);
-        memset(copies, 0, sizeof(*copies));
-}
-
-/* Ids begin at 1: 0 is INDEX_NONE. Both arrays grow together. */
-static int take_id(struct host_copies *copies, uint32_t *ret_id)
-{
-        if (!copies->n_free_ids) {
-                uint32_t n = copies->n_ids ? copies->n_ids * 2 : 256;
-                struct host_copy **by_id;
-                uint32_t *free_ids;
-
-                by_id = reallocarray(copies->by_id, (size_t)n + 1, sizeof(*by_id));
-                if (!by_id)
-                        return err_raise(-ENOMEM);
-                copies->by_id = by_id;
-                free_ids = reallocarray(copies->free_ids, n, sizeof(*free_ids));
-                if (!free_ids)
-                        return err_raise(-ENOMEM);
-                copies->free_ids = free_ids;
-                for (uint32_t id = n; id > copies->n_ids; id--) {
-                        by_id[id] = NULL;
-                        free_ids[copies->n_free_ids++] = id;
-                }
-                copies->n_ids = n;
-        }
-        *ret_id = copies->free_ids[--copies->n_free_ids];
-        return 0;
+        assert(!copies->pool.n_used);
+        record_pool_deinit(&copies->pool);
 }
 
 int host_copy_new(struct host_copies *copies, const struct object_key *key, uint64_t raw_bytes,
                   enum host_copy_state state, uint32_t numa_node, uint32_t max_extents,
                   struct host_copy **ret_copy)
 {
-        struct host_extent extents[HOST_EXTENTS_MAX];
-        _cleanup_free_ struct host_copy *copy = NULL;
-        uint32_t n_extents;
+        struct host_extent extents[HOST_EXTENTS_MAX], *many = NULL;
+        struct host_copy *copy;
+        uint32_t n_extents, id;
         int r;
-
-        copy = calloc(1, sizeof(*copy));
-        if (!copy)
-                return err_raise(-ENOMEM);
 
         r = host_alloc(copies->host, raw_bytes, numa_node, max_extents, extents, &n_extents);
         if (r)
-                return r == HOST_E_FULL ? HOST_E_FULL : r;
-
-        copy->extents = malloc(n_extents * sizeof(*extents));
-        r = copy->extents ? take_id(copies, &copy->id) : err_raise(-ENOMEM);
-        if (r) {
-                free(copy->extents);
-                host_release(copies->host, extents, n_extents);
                 return r;
+        if (n_extents > 1)
+                many = malloc(n_extents * sizeof(*extents));
+        if ((n_extents > 1 && !many) || !record_pool_n_free(&copies->pool)) {
+                free(many);
+                host_release(copies->host, extents, n_extents);
+                return err_raise(-ENOMEM);
         }
 
+        id = record_pool_take(&copies->pool);
+        copy = record_pool_at(&copies->pool, id);
+        copy->id = id;
+        copy->extents = many ? many : &copy->extent;
         memcpy(copy->extents, extents, n_extents * sizeof(*extents));
         copy->n_extents = n_extents;
         for (uint32_t i = 0; i < n_extents; i++)
@@ -82,15 +58,16 @@ int host_copy_new(struct host_copies *copies, const struct object_key *key, uint
         copy->state = state;
         copy->n_uses = 1;
         TAILQ_INIT(&copy->waiters);
-        copies->by_id[copy->id] = copy;
-        *ret_copy = steal_ptr(copy);
+        *ret_copy = copy;
         return 0;
 }
 
 struct host_copy *host_copy_at(struct host_copies *copies, uint32_t id)
 {
-        assert(id && id <= copies->n_ids && copies->by_id[id]);
-        return copies->by_id[id];
+        struct host_copy *copy = record_pool_at(&copies->pool, id);
+
+        assert(copy->id == id && copy->extents);
+        return copy;
 }
 
 static void free_when_unheld(struct host_copies *copies, struct host_copy *copy)
@@ -101,11 +78,10 @@ static void free_when_unheld(struct host_copies *copies, struct host_copy *copy)
         assert(TAILQ_EMPTY(&copy->waiters));
         assert(!copy->dirty);
         host_release(copies->host, copy->extents, copy->n_extents);
-        copies->by_id[copy->id] = NULL;
-        copies->free_ids[copies->n_free_ids++] = copy->id;
-        free(copy->extents);
+        if (copy->extents != &copy->extent)
+                free(copy->extents);
         free(copy->checksums);
-        free(copy);
+        record_pool_give_back(&copies->pool, copy->id);
         if (copies->on_space)
                 copies->on_space(copies->on_space_user);
 }

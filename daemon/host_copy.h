@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "daemon/index.h"
+#include "daemon/record_pool.h"
 #include "proto/checksum.h"
 #include "storage/host.h"
 #include "storage/tier.h"
@@ -56,7 +57,8 @@ struct host_copy {
         uint64_t committed_ns;
         uint64_t leased_since_ns; /* monotonic; while n_leases > 0 */
         uint8_t writer_boot_id[16];
-        struct host_extent *extents;
+        struct host_extent *extents; /* &extent when there is one */
+        struct host_extent extent;
         struct checksum_list *checksums; /* NULL: not computed yet */
         bool hashing;                    /* a checksum job runs */
         bool dirty;                      /* published, and no lower tier has it */
@@ -67,10 +69,7 @@ TAILQ_HEAD(host_copy_list, host_copy);
 
 struct host_copies {
         struct host_pool *host; /* borrowed */
-        struct host_copy **by_id;
-        uint32_t n_ids;
-        uint32_t *free_ids;
-        uint32_t n_free_ids;
+        struct record_pool pool;
         uint64_t leased_bytes; /* of copies with a lease, each counted once */
         struct host_copy_list dirty;
         uint64_t dirty_bytes;
@@ -78,7 +77,8 @@ struct host_copies {
         void *on_space_user;
 };
 
-void host_copies_init(struct host_copies *copies, struct host_pool *host);
+/* 0 or -ENOMEM. */
+int host_copies_init(struct host_copies *copies, struct host_pool *host);
 void host_copies_deinit(struct host_copies *copies); /* every copy must be gone: asserted */
 
 /*
@@ -90,6 +90,16 @@ int host_copy_new(struct host_copies *copies, const struct object_key *key, uint
                   struct host_copy **ret_copy);
 
 struct host_copy *host_copy_at(struct host_copies *copies, uint32_t id);
+
+/* Asks the cache for what host_copy_at() will read. */
+static inline void host_copy_prefetch_id(const struct host_copies *copies, uint32_t id)
+{
+        const uint8_t *copy = copies->pool.records + (size_t)id * sizeof(struct host_copy);
+
+        __builtin_prefetch(copy);
+        __builtin_prefetch(copy + 64);
+        __builtin_prefetch(copy + 128);
+}
 
 void host_copy_use(struct host_copy *copy);
 void host_copy_unuse(struct host_copies *copies, struct host_copy *copy);

@@ -204,6 +204,9 @@ static int grant(struct session *session, uint64_t request, const struct planned
 
 /* ---- acquire ---- */
 
+/* Keys that are looked up together. */
+#define FIND_WINDOW 64u
+
 /* What an acquire asks for, held against what there is. */
 struct plan {
         uint32_t n;          /* leading items that exist, at most those asked for */
@@ -223,25 +226,53 @@ static struct index_object *find_key(struct session *session, const struct wire_
                         : NULL;
 }
 
-static void look_up(struct session *session, const struct assembly *acquire, struct plan *plan)
+/*
+ * Finds objects and copies, a window at a time: at a million objects nearly every access
+ * is a cache miss, and those of a window overlap.
+ */
+static void find_window(struct session *session, const struct assembly *acquire,
+                        struct planned *items, uint32_t first, uint32_t n)
 {
         struct cache *cache = &session->daemon->cache;
+
+        index_prefetch(cache->index, session->layout, &acquire->keys[first].boundary,
+                       sizeof(acquire->keys[0]), n, false);
+        for (uint32_t i = first; i < first + n; i++) {
+                items[i].key = acquire->keys[i];
+                items[i].object = find_key(session, &acquire->keys[i]);
+                if (items[i].object && items[i].object->host != INDEX_NONE)
+                        host_copy_prefetch_id(&cache->copies, items[i].object->host);
+        }
+        for (uint32_t i = first; i < first + n; i++) {
+                const struct index_object *object = items[i].object;
+
+                if (!object)
+                        continue;
+                if (object->host != INDEX_NONE)
+                        items[i].copy = host_copy_at(&cache->copies, object->host);
+                else
+                        items[i].copy = transfer_arriving(cache, object);
+                placement_prefetch_touch(cache->index,
+                                   index_boundary_at(cache->index, object->boundary));
+        }
+}
+
+static void look_up(struct session *session, const struct assembly *acquire, struct plan *plan)
+{
         uint64_t limit = daemon_lease_limit_final(session->daemon), bytes = 0;
         bool all_resident = true;
 
         for (uint32_t i = 0; i < acquire->n; i++) {
-                struct index_object *object = find_key(session, &acquire->keys[i]);
+                const struct index_object *object;
                 struct planned *planned = &plan->items[i];
                 uint64_t space;
 
+                if (i % FIND_WINDOW == 0)
+                        find_window(session, acquire, plan->items, i,
+                                    acquire->n - i < FIND_WINDOW ? acquire->n - i : FIND_WINDOW);
+                object = planned->object;
                 if (!object)
                         break;
-                planned->key = acquire->keys[i];
-                planned->object = object;
-                if (object->host != INDEX_NONE)
-                        planned->copy = host_copy_at(&cache->copies, object->host);
-                else
-                        planned->copy = transfer_arriving(cache, object);
                 space = (object->raw_bytes + HOST_UNIT_BYTES - 1) / HOST_UNIT_BYTES *
                         (uint64_t)HOST_UNIT_BYTES;
                 bytes += space;
@@ -384,15 +415,11 @@ static void count_hits(struct session *session, const struct plan *plan)
                                             : METRICS_NVME]++;
 }
 
-static void touch_all(struct session *session, const struct assembly *acquire, uint32_t n)
+static void touch_all(struct session *session, const struct plan *plan)
 {
         /* Deepest first, so that the root ends newest. */
-        for (uint32_t i = n; i-- > 0;) {
-                struct index_object *object = find_key(session, &acquire->keys[i]);
-
-                if (object)
-                        cache_touch(&session->daemon->cache, object);
-        }
+        for (uint32_t i = plan->n; i-- > 0;)
+                cache_touch(&session->daemon->cache, plan->items[i].object);
 }
 
 static uint32_t grant_plan(struct session *session, const struct assembly *acquire,
@@ -475,7 +502,7 @@ static void decide(struct session *session, const struct assembly *acquire)
         }
         if (!status) {
                 count_hits(session, &plan);
-                touch_all(session, acquire, plan.n);
+                touch_all(session, &plan);
                 status = grant_plan(session, acquire, &plan);
         }
         if (status)

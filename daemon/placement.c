@@ -65,6 +65,21 @@ static void put_behind(struct placement_order *order, enum index_tier tier, uint
                 order->oldest[tier] = id;
 }
 
+void placement_prefetch_touch(struct index *index, const struct index_boundary *boundary)
+{
+        const struct placement_order *order = index_order(index);
+        uint32_t id = index_boundary_id(index, boundary);
+
+        for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++) {
+                const struct placement_link *links = order->links[tier];
+
+                if (!(boundary->flags & in_tier[tier]))
+                        continue;
+                __builtin_prefetch(&links[links[id].newer]);
+                __builtin_prefetch(&links[links[id].older]);
+        }
+}
+
 static struct index_boundary *parent_of(struct index *index, const struct index_boundary *boundary)
 {
         return boundary->parent ? index_boundary_at(index, boundary->parent) : NULL;

@@ -59,6 +59,9 @@ void placement_enter(struct index *index, struct index_boundary *boundary, enum 
 void placement_leave(struct index *index, struct index_boundary *boundary, enum index_tier tier);
 void placement_adopt(struct index *index, struct index_boundary *boundary);
 
+/* Asks the cache for the neighbours that a touch of @boundary will change. */
+void placement_prefetch_touch(struct index *index, const struct index_boundary *boundary);
+
 /* The boundary was used (stored or acquired): it and its ancestors become newest. */
 void placement_touch(struct index *index, struct index_boundary *boundary, uint32_t now_s);
 

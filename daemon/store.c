@@ -231,6 +231,9 @@ void store_reserve(struct session *session, const struct wire_batch *batch)
 
         answer_begin(&answer, session, batch->header.request);
         message_cursor_init(&cursor, batch);
+        index_prefetch(session->daemon->cache.index, session->layout,
+                       (const struct digest *)(batch + 1), sizeof(item), batch->header.n_items,
+                       false);
         for (; !message_next_reserve(&cursor, &item, &covers); index++) {
                 struct lease *lease = NULL;
                 uint32_t status = reserve_one(session, batch->set, &item, covers, &lease);
