@@ -104,8 +104,9 @@ static const struct {
         const char *name;
         json_t *(*run)(struct daemon *daemon, const json_t *arguments);
 } commands[] = {
-        {"status", admin_status},   {"sessions", admin_sessions}, {"layouts", admin_layouts},
-        {"ls", admin_ls},           {"show", admin_show},         {"evict", admin_evict},
+        {"status", admin_status},   {"sessions", admin_sessions},
+        {"layouts", admin_layouts}, {"ls", admin_ls},
+        {"show", admin_show},       {"evict", admin_evict},
         {"clear", admin_clear},     {"kick", kick},
 };
 
@@ -131,18 +132,18 @@ void admin_command(struct session *session, const struct wire_header *header)
                       false);
                 return;
         }
-        arguments = json_loadb(message_text(header), header->n_items, JSON_REJECT_DUPLICATES,
-                               &error);
+        arguments =
+                json_loadb(message_text(header), header->n_items, JSON_REJECT_DUPLICATES, &error);
         name = json_string_value(json_object_get(arguments, "command"));
         if (header->flags & WIRE_MORE)
-                reply(session, header->request,
-                      admin_error("a command must fit one message"), false);
+                reply(session, header->request, admin_error("a command must fit one message"),
+                      false);
         else if (!arguments)
                 reply(session, header->request,
                       admin_error("not JSON: %s at byte %d", error.text, error.position), false);
         else if (!name)
-                reply(session, header->request,
-                      admin_error("no \"command\": it must be a string"), false);
+                reply(session, header->request, admin_error("no \"command\": it must be a string"),
+                      false);
         else if (!strcmp(name, "verify"))
                 verify(session, header->request);
         else

@@ -9,7 +9,7 @@
 
 #define LS_LIMIT_MAX 1000
 /* Objects looked at for one page, so that a rare layout does not stall the loop. */
-#define LS_STEPS     20000
+#define LS_STEPS 20000
 
 static void hex(char *text, const uint8_t *bytes, size_t n)
 {
@@ -97,8 +97,7 @@ static json_t *describe_object(struct daemon *daemon, const struct index_object 
         hex(digest, boundary->digest.bytes, DIGEST_BYTES);
         hex(layout, index_layout_id(index, boundary->layout)->bytes, DIGEST_BYTES);
         if (boundary->parent != INDEX_NONE)
-                hex(parent, index_boundary_at(index, boundary->parent)->digest.bytes,
-                    DIGEST_BYTES);
+                hex(parent, index_boundary_at(index, boundary->parent)->digest.bytes, DIGEST_BYTES);
         if (object->flags & INDEX_CROPPABLE)
                 index_covers(index, object, &n_covers);
         return json_pack(
@@ -140,8 +139,7 @@ json_t *admin_layouts(struct daemon *daemon, const json_t *arguments)
                 char id[2 * DIGEST_BYTES + 1];
 
                 hex(id, index_layout_id(index, (uint16_t)i)->bytes, DIGEST_BYTES);
-                json_array_append_new(layouts, json_pack("{s:s, s:I, s:I}", "layout", id,
-                                                         "objects",
+                json_array_append_new(layouts, json_pack("{s:s, s:I, s:I}", "layout", id, "objects",
                                                          (json_int_t)totals[i].objects, "bytes",
                                                          (json_int_t)totals[i].bytes));
         }
@@ -179,8 +177,8 @@ json_t *admin_ls(struct daemon *daemon, const json_t *arguments)
                 if (!layout || index_boundary_at(index, object->boundary)->layout == layout)
                         json_array_append_new(objects, describe_object(daemon, object));
         }
-        return json_pack("{s:b, s:o, s:I, s:b}", "ok", 1, "objects", objects, "next", after,
-                         "end", object == NULL);
+        return json_pack("{s:b, s:o, s:I, s:b}", "ok", 1, "objects", objects, "next", after, "end",
+                         object == NULL);
 }
 
 static bool parse_digest(const char *text, struct digest *ret_digest)

@@ -76,7 +76,7 @@ static json_t *host_tier(struct daemon *daemon)
 
 static const char *write_policy_name(enum placement_write policy)
 {
-        return policy == PLACEMENT_WRITE_STORE ? "store"
+        return policy == PLACEMENT_WRITE_STORE  ? "store"
                : policy == PLACEMENT_WRITE_COLD ? "cold"
                                                 : "off";
 }
@@ -90,9 +90,8 @@ static json_t *nvme_tier(struct daemon *daemon)
 
         nvme->ops.usage(nvme, &usage);
         tier = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s}",
-                         "name", nvme->ops.name, "capacity_bytes",
-                         (json_int_t)usage.capacity_bytes, "used_bytes",
-                         (json_int_t)usage.used_bytes, "payload_bytes",
+                         "name", nvme->ops.name, "capacity_bytes", (json_int_t)usage.capacity_bytes,
+                         "used_bytes", (json_int_t)usage.used_bytes, "payload_bytes",
                          (json_int_t)usage.payload_bytes, "objects", (json_int_t)usage.objects,
                          "queued_writes", (json_int_t)usage.queued_writes, "queued_reads",
                          (json_int_t)usage.queued_reads, "queued_bytes",
@@ -161,8 +160,8 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
 static const char *state_name(enum session_state state)
 {
         static const char *const names[] = {
-                [SESSION_GREETING] = "greeting",   [SESSION_WELCOMED] = "welcomed",
-                [SESSION_ATTACHED] = "attached",   [SESSION_CLOSING] = "closing",
+                [SESSION_GREETING] = "greeting",       [SESSION_WELCOMED] = "welcomed",
+                [SESSION_ATTACHED] = "attached",       [SESSION_CLOSING] = "closing",
                 [SESSION_QUARANTINED] = "quarantined",
         };
 
@@ -197,7 +196,7 @@ json_t *admin_sessions(struct daemon *daemon, const json_t *arguments)
         const struct session *session;
 
         (void)arguments;
-        TAILQ_FOREACH (session, &daemon->sessions, link)
-                json_array_append_new(sessions, describe_session(session));
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+        json_array_append_new(sessions, describe_session(session));
         return json_pack("{s:b, s:o}", "ok", 1, "sessions", sessions);
 }

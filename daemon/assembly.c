@@ -43,10 +43,10 @@ static struct assembly *begin(const struct wire_batch *part)
 
 static bool fits(const struct assembly *assembly, const struct wire_batch *part)
 {
-        return part->header.request == assembly->request &&
-               part->header.kind == assembly->kind && part->first == assembly->n &&
-               part->total == assembly->batch.total && part->layout == assembly->batch.layout &&
-               part->set == assembly->batch.set && part->flags == assembly->batch.flags;
+        return part->header.request == assembly->request && part->header.kind == assembly->kind &&
+               part->first == assembly->n && part->total == assembly->batch.total &&
+               part->layout == assembly->batch.layout && part->set == assembly->batch.set &&
+               part->flags == assembly->batch.flags;
 }
 
 /* The list's shape is checked against the object when its length is known. */

@@ -23,11 +23,11 @@ struct assembly_commit {
 struct assembly {
         uint64_t request;
         uint16_t kind;
-        struct wire_batch batch; /* of the first part */
-        uint8_t token[16];       /* ADOPT */
-        uint32_t n;              /* items so far */
-        struct wire_key_item *keys;       /* ACQUIRE, ADOPT */
-        struct assembly_commit *commits;  /* COMMIT */
+        struct wire_batch batch;         /* of the first part */
+        uint8_t token[16];               /* ADOPT */
+        uint32_t n;                      /* items so far */
+        struct wire_key_item *keys;      /* ACQUIRE, ADOPT */
+        struct assembly_commit *commits; /* COMMIT */
 };
 
 /*

@@ -184,8 +184,8 @@ static void remove_when_nowhere(struct cache *cache, struct index_object *object
                 index_remove(cache->index, object);
 }
 
-static void count_removal(struct cache *cache, enum metrics_tier tier,
-                          enum metrics_removal reason, uint64_t bytes)
+static void count_removal(struct cache *cache, enum metrics_tier tier, enum metrics_removal reason,
+                          uint64_t bytes)
 {
         cache->metrics->removed_objects_total[tier][reason]++;
         cache->metrics->removed_bytes_total[tier][reason] += bytes;
@@ -203,15 +203,15 @@ static void detach_host(struct cache *cache, struct index_object *object,
 
 /* Returns the outcome of cache_forget(). */
 static int detach_place(struct cache *cache, struct index_object *object,
-                        enum metrics_removal reason, bool sync, void (*on_forgotten)(void *user, int result), void *user)
+                        enum metrics_removal reason, bool sync,
+                        void (*on_forgotten)(void *user, int result), void *user)
 {
         struct tier_place place = object->place;
         struct object_key key;
         int r;
 
         index_key(cache->index, object, &key);
-        r = cache_forget(cache, place, &key, footprint_of(cache, object), sync, on_forgotten,
-                         user);
+        r = cache_forget(cache, place, &key, footprint_of(cache, object), sync, on_forgotten, user);
         if (r && sync)
                 return r;
         count_removal(cache, METRICS_NVME, reason, object->raw_bytes);
@@ -219,16 +219,14 @@ static int detach_place(struct cache *cache, struct index_object *object,
         return r;
 }
 
-void cache_drop_host(struct cache *cache, struct index_object *object,
-                     enum metrics_removal reason)
+void cache_drop_host(struct cache *cache, struct index_object *object, enum metrics_removal reason)
 {
         assert(object->host != INDEX_NONE);
         detach_host(cache, object, reason);
         remove_when_nowhere(cache, object);
 }
 
-void cache_drop_place(struct cache *cache, struct index_object *object,
-                      enum metrics_removal reason)
+void cache_drop_place(struct cache *cache, struct index_object *object, enum metrics_removal reason)
 {
         assert(object->place.claim);
         detach_place(cache, object, reason, false, NULL, NULL);
@@ -261,8 +259,7 @@ static struct index_object *next_object(struct cache *cache, const struct index_
         return object->next ? index_object_at(cache->index, object->next) : NULL;
 }
 
-static struct index_object *first_object(struct cache *cache,
-                                         const struct index_boundary *boundary)
+static struct index_object *first_object(struct cache *cache, const struct index_boundary *boundary)
 {
         return boundary->first_object ? index_object_at(cache->index, boundary->first_object)
                                       : NULL;
@@ -316,8 +313,8 @@ static bool evict_one_boundary_from_host(struct cache *cache)
                                   writes ? VICTIM_STEPS_CLEAN : VICTIM_STEPS_ANY);
         if (!victim && writes) {
                 query.clean_only = false;
-                victim = placement_victim(cache->index, INDEX_HOST, boundary_may_leave_host,
-                                          &query, VICTIM_STEPS_ANY);
+                victim = placement_victim(cache->index, INDEX_HOST, boundary_may_leave_host, &query,
+                                          VICTIM_STEPS_ANY);
         }
         if (!victim)
                 return false;
@@ -340,8 +337,8 @@ int cache_new_copy(struct cache *cache, const struct object_key *key, uint64_t r
         uint32_t max_extents = contiguous ? 1 : HOST_EXTENTS_MAX;
 
         for (;;) {
-                int r = host_copy_new(&cache->copies, key, raw_bytes, state, numa_node,
-                                      max_extents, ret_copy);
+                int r = host_copy_new(&cache->copies, key, raw_bytes, state, numa_node, max_extents,
+                                      ret_copy);
 
                 if (r != HOST_E_FULL)
                         return r;
@@ -455,10 +452,8 @@ static int drop_replaced(struct cache *cache, struct index_object *object,
                         return r;
                 *ret_forgetting = true;
         } else if (object->flags & INDEX_WRITING) {
-                *ret_forgetting =
-                        transfer_forget_when_written(cache,
-                                                     host_copy_at(&cache->copies, object->host),
-                                                     on_forgotten, user);
+                *ret_forgetting = transfer_forget_when_written(
+                        cache, host_copy_at(&cache->copies, object->host), on_forgotten, user);
         }
         if (object->host != INDEX_NONE)
                 detach_host(cache, object, METRICS_REPLACED);

@@ -79,12 +79,10 @@ int cache_new_copy(struct cache *cache, const struct object_key *key, uint64_t r
  */
 int cache_publish(struct cache *cache, struct host_copy *copy,
                   const struct index_new_object *object, bool replace,
-                  void (*on_forgotten)(void *user, int result), void *user,
-                  bool *ret_forgetting);
+                  void (*on_forgotten)(void *user, int result), void *user, bool *ret_forgetting);
 
 /* Drops the host copy of an object; the object goes when nothing else has it. */
-void cache_drop_host(struct cache *cache, struct index_object *object,
-                     enum metrics_removal reason);
+void cache_drop_host(struct cache *cache, struct index_object *object, enum metrics_removal reason);
 
 /* Drops an object from the NVMe tier only, and from the index when nothing else has it. */
 void cache_drop_place(struct cache *cache, struct index_object *object,

@@ -134,7 +134,8 @@ static void stop(struct daemon *daemon, const char *reason)
         presence_table_set_state(daemon->cache.presence, PRESENCE_STOPPED);
         listener_close(daemon);
         verify_cancel(daemon);
-        TAILQ_FOREACH (session, &daemon->sessions, link) {
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+        {
                 say_bye(session);
                 session_close(session, METRICS_DAEMON_STOP, "daemon_stop", NULL);
                 session_end_leases(session);
@@ -365,8 +366,8 @@ static void on_arena(void *user, const struct host_arena *arena)
                         log_warning("arena_not_registered", "arena=%u error=\"%s\"", arena->id,
                                     strerror(-r));
         }
-        TAILQ_FOREACH (session, &daemon->sessions, link)
-                handshake_announce(session, arena);
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+        handshake_announce(session, arena);
         log_debug("arena_up", "arena=%u bytes=%" PRIu64, arena->id, arena->bytes);
         serve_when_ready(daemon);
 }
@@ -526,8 +527,8 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
                 listener_close(daemon);
                 close_parts(daemon);
         } else {
-                log_info("started", "version=%s socket=%s host_bytes=%" PRIu64
-                                    " nvme_bytes=%" PRIu64,
+                log_info("started",
+                         "version=%s socket=%s host_bytes=%" PRIu64 " nvme_bytes=%" PRIu64,
                          KVTIER_VERSION, config->socket.path, config->host.bytes,
                          config->nvme.n_paths ? config->nvme.bytes : 0);
         }

@@ -46,7 +46,7 @@ struct daemon {
         uint8_t boot_id[16];
         enum daemon_phase phase;
         bool recovered;
-        bool failed;     /* stopped by a failure: exit status 1 */
+        bool failed; /* stopped by a failure: exit status 1 */
         uint64_t started_ns;
         uint64_t started_wall_ns;
 

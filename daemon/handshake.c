@@ -17,8 +17,8 @@ static void put_text(char *field, size_t size, const char *text)
         memcpy(field, text, length);
 }
 
-static void init_welcome(struct wire_welcome *welcome, const uint8_t boot_id[16],
-                         uint64_t request, uint64_t session, uint32_t status, const char *text)
+static void init_welcome(struct wire_welcome *welcome, const uint8_t boot_id[16], uint64_t request,
+                         uint64_t session, uint32_t status, const char *text)
 {
         memset(welcome, 0, sizeof(*welcome));
         message_header_init(&welcome->header, WIRE_WELCOME, request, session, boot_id);
@@ -94,7 +94,8 @@ void handshake_hello(struct session *session, const struct wire_hello *hello)
                 return;
         }
 
-        init_welcome(&welcome, daemon->boot_id, hello->header.request, session->id, KVT_WIRE_OK, "");
+        init_welcome(&welcome, daemon->boot_id, hello->header.request, session->id, KVT_WIRE_OK,
+                     "");
         welcome.minor = lower_minor(hello->minor, WIRE_MINOR);
         memcpy(welcome.secret, session->secret, sizeof(welcome.secret));
         welcome.host_bytes = daemon->config.host.bytes;
@@ -110,8 +111,7 @@ void handshake_hello(struct session *session, const struct wire_hello *hello)
         for (size_t i = 0; i < n_arenas; i++)
                 handshake_announce(session, host_arena_at(daemon->cache.host, i));
         log_info("session_opened", "session=%" PRIu64 " pid=%d uid=%u program=\"%s\" admin=%d",
-                 session->id, (int)session->pid, session->uid, session->program,
-                 session->is_admin);
+                 session->id, (int)session->pid, session->uid, session->program, session->is_admin);
 }
 
 /* ---- attach ---- */
@@ -144,8 +144,9 @@ static uint32_t take_shards(struct session *session, const struct wire_attach *a
                 for (uint16_t s = 0; s < layout->groups[g].n_shards; s++) {
                         if (session->shard_is_here[s])
                                 continue;
-                        why_set(why, "group %.*s: shard %u of %u is on another node, and no peer "
-                                     "can answer for it: attach with every shard on this node",
+                        why_set(why,
+                                "group %.*s: shard %u of %u is on another node, and no peer "
+                                "can answer for it: attach with every shard on this node",
                                 layout->groups[g].name.length, layout->groups[g].name.bytes, s,
                                 layout->groups[g].n_shards);
                         return KVT_WIRE_REFUSED;
@@ -168,8 +169,9 @@ static uint32_t take_layout(struct session *session, const struct wire_attach *a
         if (layout_validate(&asked, why))
                 return KVT_WIRE_INVALID;
         if (layout_largest_object(&asked) > daemon->config.host.piece_bytes / 2) {
-                why_set(why, "the layout's largest object has %" PRIu64 " bytes; half an arena "
-                             "piece is %" PRIu64 ": raise host.piece_bytes or lower chunk_tokens",
+                why_set(why,
+                        "the layout's largest object has %" PRIu64 " bytes; half an arena "
+                        "piece is %" PRIu64 ": raise host.piece_bytes or lower chunk_tokens",
                         layout_largest_object(&asked), daemon->config.host.piece_bytes / 2);
                 return KVT_WIRE_REFUSED;
         }
@@ -179,8 +181,8 @@ static uint32_t take_layout(struct session *session, const struct wire_attach *a
         if (!session->layout_encoding || !session->shard_is_here)
                 return KVT_WIRE_NO_MEMORY;
         length = layout_encode(&asked, session->layout_encoding, LAYOUT_BYTES_MAX);
-        if (length < 0 || layout_decode(&session->description, session->layout_encoding,
-                                        (size_t)length, why))
+        if (length < 0 ||
+            layout_decode(&session->description, session->layout_encoding, (size_t)length, why))
                 return KVT_WIRE_INVALID;
         if (layout_id(&session->layout_id, session->layout_encoding, (size_t)length))
                 return KVT_WIRE_NO_MEMORY;

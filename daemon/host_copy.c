@@ -175,8 +175,7 @@ uint32_t host_copy_tier_segments(const struct host_copies *copies, const struct 
         return copy->n_extents;
 }
 
-uint32_t host_copy_checksum_segments(const struct host_copies *copies,
-                                     const struct host_copy *copy,
+uint32_t host_copy_checksum_segments(const struct host_copies *copies, const struct host_copy *copy,
                                      struct checksum_segment *ret_segments)
 {
         struct tier_segment segments[HOST_EXTENTS_MAX];

@@ -119,6 +119,5 @@ void host_copy_wake(struct host_copy *copy);
 /* Fills @segments (at least HOST_EXTENTS_MAX) for I/O; returns how many. */
 uint32_t host_copy_tier_segments(const struct host_copies *copies, const struct host_copy *copy,
                                  struct tier_segment *ret_segments);
-uint32_t host_copy_checksum_segments(const struct host_copies *copies,
-                                     const struct host_copy *copy,
+uint32_t host_copy_checksum_segments(const struct host_copies *copies, const struct host_copy *copy,
                                      struct checksum_segment *ret_segments);

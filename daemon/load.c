@@ -190,7 +190,8 @@ static int grant(struct session *session, uint64_t request, const struct planned
                                     with_checksums);
                         count_loaded(session, copy);
                 } else {
-                        answer_copy(&answer, i, KVT_WIRE_PENDING, leases[i]->id, copy, false, false);
+                        answer_copy(&answer, i, KVT_WIRE_PENDING, leases[i]->id, copy, false,
+                                    false);
                         wait_for_copy(load, leases[i], i);
                 }
                 count(session, operation, KVT_WIRE_OK);
@@ -222,8 +223,7 @@ static struct index_object *find_key(struct session *session, const struct wire_
         struct index_boundary *boundary =
                 index_find_boundary(cache->index, session->layout, &key->boundary);
 
-        return boundary ? index_find_serving(cache->index, boundary, key->group, key->shard)
-                        : NULL;
+        return boundary ? index_find_serving(cache->index, boundary, key->group, key->shard) : NULL;
 }
 
 /*
@@ -253,7 +253,7 @@ static void find_window(struct session *session, const struct assembly *acquire,
                 else
                         items[i].copy = transfer_arriving(cache, object);
                 placement_prefetch_touch(cache->index,
-                                   index_boundary_at(cache->index, object->boundary));
+                                         index_boundary_at(cache->index, object->boundary));
         }
 }
 
@@ -451,13 +451,12 @@ static uint32_t grant_plan(struct session *session, const struct assembly *acqui
         return r ? KVT_WIRE_NO_MEMORY : KVT_WIRE_OK;
 }
 
-static void refuse(struct session *session, const struct assembly *acquire,
-                   const struct plan *plan, uint32_t status)
+static void refuse(struct session *session, const struct assembly *acquire, const struct plan *plan,
+                   uint32_t status)
 {
         struct answer answer;
 
-        send_granted(session, acquire->request, status, 0, plan->n_resident, plan->n_fitting,
-                     NULL);
+        send_granted(session, acquire->request, status, 0, plan->n_resident, plan->n_fitting, NULL);
         answer_begin(&answer, session, acquire->request);
         for (uint32_t i = 0; i < acquire->n; i++) {
                 /* Behind the first missing one nothing was looked at. */
@@ -555,9 +554,9 @@ void loads_reservation_ended(struct daemon *daemon, const struct index_new_objec
         bool any = false;
 
         (void)entry;
-        TAILQ_FOREACH (session, &daemon->sessions, link)
-                TAILQ_FOREACH (waiting, &session->waiting, link)
-                        any = waiting->is_ripe = true;
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+        TAILQ_FOREACH(waiting, &session->waiting, link)
+        any = waiting->is_ripe = true;
         if (any)
                 daemon_wake(daemon);
 }
@@ -594,7 +593,8 @@ void loads_retry(struct daemon *daemon)
         uint64_t now_ns = uv_hrtime();
         struct session *session;
 
-        TAILQ_FOREACH (session, &daemon->sessions, link) {
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+        {
                 struct waiting_load *waiting, *next;
 
                 for (waiting = TAILQ_FIRST(&session->waiting); waiting; waiting = next) {
@@ -743,13 +743,15 @@ void load_cancel(struct session *session, const struct wire_cancel *cancel)
         struct waiting_load *waiting;
         struct load *load;
 
-        TAILQ_FOREACH (load, &session->loads, link) {
+        TAILQ_FOREACH(load, &session->loads, link)
+        {
                 if (load->request == cancel->target) {
                         cancel_load(load);
                         break;
                 }
         }
-        TAILQ_FOREACH (waiting, &session->waiting, link) {
+        TAILQ_FOREACH(waiting, &session->waiting, link)
+        {
                 if (waiting->acquire->request == cancel->target) {
                         load_refuse(session, cancel->target, KVT_WIRE_CANCELLED);
                         waiting_free(waiting);

@@ -14,7 +14,7 @@ struct peer {
         pid_t pid;
         uid_t uid;
         gid_t gid;
-        int pidfd; /* the receiver closes it */
+        int pidfd;        /* the receiver closes it */
         gid_t groups[64]; /* supplementary groups, as far as they are known */
         unsigned n_groups;
 };

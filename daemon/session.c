@@ -30,9 +30,9 @@ struct session *session_by_id(struct daemon *daemon, uint64_t id)
 {
         struct session *session;
 
-        TAILQ_FOREACH (session, &daemon->sessions, link)
-                if (session->id == id)
-                        return session;
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+        if (session->id == id)
+                return session;
         return NULL;
 }
 
@@ -72,8 +72,7 @@ static void on_socket(uv_poll_t *poll, int status, int events);
 static void set_polling(struct session *session, bool writable)
 {
         session->polls_writable = writable;
-        uv_poll_start(&session->socket_poll, UV_READABLE | (writable ? UV_WRITABLE : 0),
-                      on_socket);
+        uv_poll_start(&session->socket_poll, UV_READABLE | (writable ? UV_WRITABLE : 0), on_socket);
 }
 
 void session_send(struct session *session, const void *packet, uint32_t length, int fd)
@@ -322,8 +321,8 @@ void session_end_leases(struct session *session)
 static void end_quarantine(struct session *session, const char *reason)
 {
         if (session->n_leases)
-                log_info("quarantine_ended", "session=%" PRIu64 " leases=%u reason=%s",
-                         session->id, session->n_leases, reason);
+                log_info("quarantine_ended", "session=%" PRIu64 " leases=%u reason=%s", session->id,
+                         session->n_leases, reason);
         session_end_leases(session);
         stop_watching_process(session);
         free_when_gone(session);
@@ -333,7 +332,8 @@ bool sessions_end_quarantine(struct daemon *daemon, const uint8_t secret[16])
 {
         struct session *session;
 
-        TAILQ_FOREACH (session, &daemon->sessions, link) {
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+        {
                 if (session->state == SESSION_GREETING ||
                     memcmp(session->secret, secret, sizeof(session->secret)))
                         continue;
@@ -360,8 +360,8 @@ static void on_process_exit(uv_poll_t *poll, int status, int events)
         daemon_wake(session->daemon);
 }
 
-void session_close(struct session *session, enum metrics_disconnect disconnect,
-                   const char *reason, const char *detail)
+void session_close(struct session *session, enum metrics_disconnect disconnect, const char *reason,
+                   const char *detail)
 {
         if (session->state >= SESSION_CLOSING)
                 return;
@@ -378,7 +378,8 @@ static void close_socket(struct session *session)
         struct daemon *daemon = session->daemon;
 
         log_info("session_closed",
-                 "session=%" PRIu64 " pid=%d uid=%u program=\"%s\" reason=%s leases=%u detail=\"%s\"",
+                 "session=%" PRIu64
+                 " pid=%d uid=%u program=\"%s\" reason=%s leases=%u detail=\"%s\"",
                  session->id, (int)session->pid, session->uid, session->program,
                  session->close_reason, session->n_leases, session->close_detail);
         drop_output(session);

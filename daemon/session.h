@@ -62,7 +62,7 @@ struct session {
         pid_t pid;
         uid_t uid;
         gid_t gid;
-        bool is_admin;   /* may use ADMIN messages */
+        bool is_admin;    /* may use ADMIN messages */
         bool wants_table; /* an engine, not kvtierctl */
         char program[64];
         uint64_t opened_ns;
@@ -108,8 +108,8 @@ int session_new(struct daemon *daemon, int fd);
  * Marks a session for closing. @reason is a word for the log and the metrics, @detail (may
  * be NULL) what exactly was wrong. Safe in any handler; later calls change nothing.
  */
-void session_close(struct session *session, enum metrics_disconnect disconnect,
-                   const char *reason, const char *detail);
+void session_close(struct session *session, enum metrics_disconnect disconnect, const char *reason,
+                   const char *detail);
 
 /* Closes what is marked; called by the daemon after each turn of the loop. */
 void sessions_reap(struct daemon *daemon);

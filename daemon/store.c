@@ -61,9 +61,9 @@ static struct lease_set *find_set(struct session *session, uint64_t id)
 {
         struct lease_set *set;
 
-        LIST_FOREACH (set, &session->sets, link)
-                if (set->id == id)
-                        return set;
+        LIST_FOREACH(set, &session->sets, link)
+        if (set->id == id)
+                return set;
         return NULL;
 }
 
@@ -481,7 +481,8 @@ static uint32_t check_set(struct session *session, struct lease_set *set,
 
         for (uint32_t i = 0; i < assembly->n && !status; i++)
                 status = check_named(session, set, &assembly->commits[i], &n_write);
-        LIST_FOREACH (lease, &set->members, set_link) {
+        LIST_FOREACH(lease, &set->members, set_link)
+        {
                 lease->named = false;
                 if (!status && lease->kind == LEASE_HAVE && !member_holds(session, lease))
                         status = KVT_WIRE_STALE;
@@ -533,14 +534,13 @@ static uint32_t publish_members(struct session *session, struct assembly *assemb
 
         for (uint32_t i = 0; i < assembly->n && !status; i++) {
                 struct assembly_commit *commit = &assembly->commits[i];
-                struct lease *lease =
-                        lease_find(&session->daemon->leases, session, commit->lease);
+                struct lease *lease = lease_find(&session->daemon->leases, session, commit->lease);
 
                 if (!lease || lease->kind != LEASE_WRITE)
                         continue;
                 published[n_published] = lease->entry;
-                status = publish(session, lease, steal_ptr(commit->checksums), assembly->request,
-                                 i, deferred, &ret_deferred[i]);
+                status = publish(session, lease, steal_ptr(commit->checksums), assembly->request, i,
+                                 deferred, &ret_deferred[i]);
                 if (status == KVT_WIRE_OK)
                         n_published++;
                 else if (status == KVT_WIRE_ALREADY_HAVE)
@@ -551,8 +551,8 @@ static uint32_t publish_members(struct session *session, struct assembly *assemb
         return status;
 }
 
-static void publish_set(struct session *session, struct assembly *assembly,
-                        struct answer *answer, struct deferred_answer **deferred)
+static void publish_set(struct session *session, struct assembly *assembly, struct answer *answer,
+                        struct deferred_answer **deferred)
 {
         _cleanup_free_ struct index_new_object *published =
                 calloc(assembly->n + 1, sizeof(*published));

@@ -11,7 +11,7 @@
 #define DOWN_MAX       32u
 #define DOWN_BYTES_MAX (UINT64_C(128) << 20)
 /* Boundaries looked at in one walk along the cold end. */
-#define COLD_STEPS     1024u
+#define COLD_STEPS 1024u
 
 enum transfer_state {
         TRANSFER_HASHING, /* down: until the copy has checksums */
@@ -69,9 +69,9 @@ static uint64_t oldest_in(const struct transfer_list *list, uint64_t oldest_ns)
 {
         const struct transfer *transfer;
 
-        TAILQ_FOREACH (transfer, list, link)
-                if (transfer->began_ns < oldest_ns)
-                        oldest_ns = transfer->began_ns;
+        TAILQ_FOREACH(transfer, list, link)
+        if (transfer->began_ns < oldest_ns)
+                oldest_ns = transfer->began_ns;
         return oldest_ns;
 }
 
@@ -81,9 +81,9 @@ double transfers_oldest_seconds(struct transfers *transfers, bool up)
         struct transfer *transfer;
 
         if (up) {
-                RB_FOREACH (transfer, transfer_tree, &transfers->up)
-                        if (transfer->began_ns < oldest_ns)
-                                oldest_ns = transfer->began_ns;
+                RB_FOREACH(transfer, transfer_tree, &transfers->up)
+                if (transfer->began_ns < oldest_ns)
+                        oldest_ns = transfer->began_ns;
         } else {
                 oldest_ns = oldest_in(&transfers->down, oldest_ns);
                 oldest_ns = oldest_in(&transfers->waiting, oldest_ns);
@@ -406,8 +406,7 @@ static bool may_start_down(const struct cache *cache)
         const struct transfers *transfers = &cache->transfers;
         struct host_usage host;
 
-        if (transfers->n_down >= DOWN_MAX || !TAILQ_EMPTY(&transfers->waiting) ||
-            transfers->paused)
+        if (transfers->n_down >= DOWN_MAX || !TAILQ_EMPTY(&transfers->waiting) || transfers->paused)
                 return false;
         host_usage(cache->host, &host);
         return transfers->down_bytes < DOWN_BYTES_MAX &&
@@ -439,9 +438,8 @@ static void pump_dirty(struct cache *cache)
         struct host_copy *copy;
 
         while (may_start_down(cache)) {
-                copy = cache->transfers.draining
-                               ? TAILQ_LAST(&cache->copies.dirty, host_copy_list)
-                               : TAILQ_FIRST(&cache->copies.dirty);
+                copy = cache->transfers.draining ? TAILQ_LAST(&cache->copies.dirty, host_copy_list)
+                                                 : TAILQ_FIRST(&cache->copies.dirty);
                 if (!copy || start_down(cache, copy))
                         return;
         }
@@ -523,7 +521,8 @@ bool transfer_forget_when_written(struct cache *cache, struct host_copy *copy,
 {
         struct transfer *transfer;
 
-        TAILQ_FOREACH (transfer, &cache->transfers.down, link) {
+        TAILQ_FOREACH(transfer, &cache->transfers.down, link)
+        {
                 if (transfer->copy != copy || transfer->state != TRANSFER_WRITING)
                         continue;
                 assert(!transfer->on_forgotten);

@@ -42,9 +42,9 @@ struct transfers {
         uint32_t n_hashing;
         uint64_t down_bytes;
         uint64_t up_bytes;
-        bool draining; /* write down everything dirty, whatever the policy */
-        bool pumping;  /* guards against starting anew from inside a start */
-        bool paused;   /* the tier said so; ends with its on_ready */
+        bool draining;               /* write down everything dirty, whatever the policy */
+        bool pumping;                /* guards against starting anew from inside a start */
+        bool paused;                 /* the tier said so; ends with its on_ready */
         uint64_t cold_scan_at_bytes; /* stored bytes at which the cold end is looked at again */
         uint64_t stored_bytes;       /* committed so far */
 };

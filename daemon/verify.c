@@ -94,8 +94,7 @@ static void judge(struct verify_read *read, int result)
         cache_drop_place(cache, object, METRICS_UNREADABLE);
 }
 
-static void on_read(struct tier_read *tier_read, int result,
-                    const struct checksum_list *checksums)
+static void on_read(struct tier_read *tier_read, int result, const struct checksum_list *checksums)
 {
         struct verify_read *read = (struct verify_read *)tier_read;
         struct verify *verify = read->verify;
@@ -139,8 +138,7 @@ static int start_read(struct verify *verify, struct verify_read *read,
         if (scratch == MAP_FAILED)
                 return err_raise(-ENOMEM);
         index_key(cache->index, object, &read->key);
-        read->segment = (struct tier_segment){scratch, object->raw_bytes,
-                                              TIER_MEMORY_UNREGISTERED};
+        read->segment = (struct tier_segment){scratch, object->raw_bytes, TIER_MEMORY_UNREGISTERED};
         read->read = (struct tier_read){
                 .place = object->place,
                 .key = &read->key,
