@@ -101,31 +101,37 @@ static void keep_last(void *user, json_t *document)
         *last = json_incref(document);
 }
 
-int command_ask(struct context *context, json_t *command, json_t **ret_answer)
+static int ask(struct context *context, const json_t *command, json_t **ret_answer)
 {
-        json_auto_t *owned = command, *answer = NULL;
+        json_auto_t *answer = NULL;
         struct why why = {""};
-        int r = command_connect(context);
 
-        if (r)
-                return r;
         if (!command) {
                 command_error("out of memory");
                 return STATUS_NEGATIVE;
         }
-        if (connection_ask(&context->connection, command, keep_last, &answer, &why) < 0 ||
-            !answer) {
-                command_error("%s", answer || why.text[0] ? why.text : "an empty answer");
+        if (connection_ask(&context->connection, command, keep_last, &answer, &why) < 0) {
+                command_error("%s", why.text);
                 return STATUS_UNREACHABLE;
         }
         if (!json_bool(answer, "ok")) {
-                if (context->json)
+                if (context->json && answer)
                         command_print_json(answer, false);
-                command_error("%s", json_text(answer, "error"));
+                command_error("%s", answer ? json_text(answer, "error") : "an empty answer");
                 return STATUS_NEGATIVE;
         }
         *ret_answer = steal_ptr(answer);
         return STATUS_OK;
+}
+
+int command_ask(struct context *context, json_t *command, json_t **ret_answer)
+{
+        int r = command_connect(context);
+
+        if (r == STATUS_OK)
+                r = ask(context, command, ret_answer);
+        json_decref(command);
+        return r;
 }
 
 void command_print_json(const json_t *document, bool compact)
