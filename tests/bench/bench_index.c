@@ -43,7 +43,7 @@ static uint64_t mix(uint64_t value)
 
 static uint64_t resident_bytes(void)
 {
-        unsigned long size, resident;
+        unsigned long size = 0, resident = 0;
         FILE *file = fopen("/proc/self/statm", "re");
 
         if (!file || fscanf(file, "%lu %lu", &size, &resident) != 2)
