@@ -116,6 +116,7 @@ class Reload(unittest.TestCase):
 
     def test_the_lease_share_is_taken_at_once(self):
         with Daemon() as daemon:
+            daemon.wait_for_arenas()
             before = daemon.metric("leased_limit_bytes")
             daemon.config.write_text(
                 daemon.config.read_text().replace(

@@ -116,3 +116,10 @@ class Daemon:
         match = re.search(rf"^kvtier_{re.escape(series)} (\S+)$", self.get("/metrics")[1], re.M)
         assert match, f"no {series}"
         return float(match.group(1))
+
+    def wait_for_arenas(self):
+        """READY needs one arena; this waits for all of them."""
+        end = time.monotonic() + PATIENCE_S
+        while self.metric("host_arenas") < self.metric("host_arenas_configured"):
+            assert time.monotonic() < end, "arenas are missing"
+            time.sleep(0.01)
