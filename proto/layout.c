@@ -332,7 +332,7 @@ static uint64_t lcm(uint64_t a, uint64_t b)
         return a / x * b;
 }
 
-/* LCM of the paged groups' page_tokens, or 0 when it is above 2^32 - 1. */
+/* LCM of the paged groups' page_tokens, or 0 when it is above LAYOUT_CHUNK_MAX. */
 static uint32_t page_lcm(const struct layout *layout)
 {
         uint64_t result = 1;
@@ -341,7 +341,7 @@ static uint32_t page_lcm(const struct layout *layout)
                 if (!kind_is_paged(layout->groups[i].kind))
                         continue;
                 result = lcm(result, layout->groups[i].page_tokens);
-                if (result > UINT32_MAX)
+                if (result > LAYOUT_CHUNK_MAX)
                         return 0;
         }
         return (uint32_t)result;
@@ -358,9 +358,12 @@ static int validate_chunk(const struct layout *layout, struct why *why)
         uint32_t unit = page_lcm(layout);
         uint32_t chunk = layout->chunk_tokens ? layout->chunk_tokens : unit;
 
-        if (!unit) {
-                why_set(why, "layout: no chunk_tokens below 2^32 is a multiple of every group's "
-                             "page_tokens");
+        if (!unit || chunk > LAYOUT_CHUNK_MAX) {
+                why_set(why,
+                        unit ? "layout: chunk_tokens is %u, expected at most %u"
+                             : "layout: chunk_tokens %u: no multiple of every group's page_tokens "
+                               "is at most %u",
+                        layout->chunk_tokens, LAYOUT_CHUNK_MAX);
                 return err_raise(-EINVAL);
         }
         if (chunk % unit) {

@@ -35,6 +35,7 @@
 #define LAYOUT_SHARDS_MAX  1024u
 #define LAYOUT_CELLS_MAX   1024u /* sum of shards over the groups that are stored */
 #define LAYOUT_OBJECT_MAX  (UINT64_C(1) << 30)
+#define LAYOUT_CHUNK_MAX   (1u << 24) /* tokens of a chunk */
 
 enum layout_kind {
         LAYOUT_ATTENTION = 1,  /* paged, every chunk needed */

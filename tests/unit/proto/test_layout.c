@@ -265,9 +265,22 @@ END_TEST
 START_TEST(pages_without_a_common_multiple_are_refused)
 {
         layout.chunk_tokens = 0;
-        layout.groups[0].page_tokens = 65537;
-        layout.groups[1].page_tokens = 65539;
-        assert_refused("no chunk_tokens below 2^32");
+        layout.groups[0].page_tokens = 4099;
+        layout.groups[1].page_tokens = 4111;
+        assert_refused("no multiple of every group's page_tokens is at most 16777216");
+}
+END_TEST
+
+START_TEST(a_chunk_has_a_limit_in_tokens)
+{
+        layout.groups[0].page_bytes = layout.groups[1].page_bytes = 1;
+        layout.chunk_tokens = LAYOUT_CHUNK_MAX / 48 * 48;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+        layout.chunk_tokens += 48;
+        assert_refused("chunk_tokens is 16777248, expected at most 16777216");
+        layout.chunk_tokens = 0;
+        layout.groups[0].page_tokens = UINT32_MAX;
+        assert_refused("no multiple");
 }
 END_TEST
 
@@ -369,6 +382,7 @@ static void add_rules(TCase *tcase)
 {
         tcase_add_test(tcase, a_chunk_that_is_no_multiple_is_refused_with_one_that_is);
         tcase_add_test(tcase, pages_without_a_common_multiple_are_refused);
+        tcase_add_test(tcase, a_chunk_has_a_limit_in_tokens);
         tcase_add_test(tcase, a_chunk_above_the_limit_is_refused);
         tcase_add_test(tcase, each_rule_of_a_group_is_kept);
         tcase_add_test(tcase, each_rule_of_a_layout_is_kept);
