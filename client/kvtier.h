@@ -11,9 +11,10 @@
  * Submitting never blocks: a call returns at once with an id and completes exactly once,
  * through kvt_poll(), kvt_wait() or kvt_wait_call(); kvt_fd() turns readable when there is
  * something to poll. A completion of CANCELLED or TIMEOUT means that the caller holds
- * nothing of that call (but see kvt_acquire() for calls that were granted before). When the daemon dies, all calls complete with UNAVAILABLE, every
- * match is a miss, and the library reconnects by itself: a failure is a miss, never a
- * wrong answer and never a stall.
+ * nothing of that call (but see kvt_acquire() for calls that were granted before). When
+ * the daemon dies, all calls complete with UNAVAILABLE, every match is a miss, and the
+ * library reconnects by itself: a failure is a miss, never a wrong answer and never a
+ * stall.
  *
  * Memory: arrays that a call is given (struct kvt_object[]) are the caller's and must stay
  * in place until its last completion has been reported: kvt_poll(), kvt_wait() and
