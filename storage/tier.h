@@ -83,10 +83,10 @@ struct tier_write {
         const struct tier_segment *segments;
         uint32_t n_segments;
         /*
-         * May be NULL: always current. Asked once, when all bytes are written and before the entry is put into the
-         * catalog: false (the object was replaced or dropped meanwhile) frees the space
-         * again and ends in on_done with TIER_E_CANCELLED. An older generation thus never
-         * enters the catalog after a newer one was committed.
+         * May be NULL: always current. Asked once, when all bytes are written and before
+         * the entry is put into the catalog: false (the object was replaced or dropped
+         * meanwhile) frees the space again and ends in on_done with TIER_E_CANCELLED. An
+         * older generation thus never enters the catalog after a newer one was committed.
          */
         bool (*is_current)(struct tier_write *write);
         /* @result 0: the object survives kill -9 from now on and @place is the caller's. */

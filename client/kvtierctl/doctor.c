@@ -127,7 +127,8 @@ static void check_thrash(struct findings *findings)
         size_t i;
 
         json_array_foreach (json_object_get(findings->status, "tiers"), i, tier) {
-                double evicted = json_double(tier, "evicted"), objects = json_double(tier, "objects");
+                double evicted = json_double(tier, "evicted");
+                double objects = json_double(tier, "objects");
                 double stay = evicted > 0 ? objects * uptime / evicted : 0;
 
                 /* By Little's law objects stay, on average, as long as one filling takes. */
