@@ -1,69 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * kvtierctl doctor: what is configured badly, each finding with its remedy. A check looks at
- * the daemon's status and, where that says nothing, at its process in /proc; what cannot be
- * looked at is no finding.
- */
+/* kvtierctl doctor: asks for the status, looks at the daemon's process, prints findings. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "client/kvtierctl/command.h"
-#include "client/kvtierctl/table.h"
-
-/* An object that is evicted sooner than this after it came was hardly worth storing. */
-#define STAY_SECONDS 120.0
-/* Below this a daemon has not seen enough to be judged. */
-#define UPTIME_SECONDS 60.0
-
-struct findings {
-        json_t *list;
-        const json_t *status;
-        pid_t daemon_pid;
-};
-
-static void add(struct findings *findings, const char *check, const char *remedy,
-                const char *format, ...) __attribute__((format(printf, 4, 5)));
-
-static void add(struct findings *findings, const char *check, const char *remedy,
-                const char *format, ...)
-{
-        char text[512];
-        va_list arguments;
-
-        va_start(arguments, format);
-        vsnprintf(text, sizeof(text), format, arguments);
-        va_end(arguments);
-        json_array_append_new(findings->list, json_pack("{s:s, s:s, s:s}", "check", check,
-                                                        "finding", text, "remedy", remedy));
-}
-
-static const json_t *tier_of(const struct findings *findings, const char *name)
-{
-        const json_t *tier;
-        size_t i;
-
-        json_array_foreach (json_object_get(findings->status, "tiers"), i, tier)
-                if (!strcmp(json_text(tier, "name"), name))
-                        return tier;
-        return NULL;
-}
-
-static void check_huge_pages(struct findings *findings)
-{
-        const json_t *host = tier_of(findings, "host");
-
-        if (json_u64(host, "page_bytes") >= 2u << 20)
-                return;
-        add(findings, "huge_pages",
-            "reserve them (sysctl vm.nr_hugepages=N, at boot for 1 GiB ones), then set "
-            "host.huge_pages to 2MiB and restart",
-            "the host tier (%s) has no huge pages: start-up and registration with a GPU take "
-            "about four times longer",
-            text_bytes(json_u64(host, "capacity_bytes")));
-}
+#include "client/kvtierctl/findings.h"
 
 /* The soft limit of the daemon in bytes; UINT64_MAX for unlimited or unknown. */
 static uint64_t memlock_limit(pid_t pid)
@@ -83,7 +25,6 @@ static uint64_t memlock_limit(pid_t pid)
         return limit;
 }
 
-/* Root's locked memory has no limit. */
 static bool runs_as_root(pid_t pid)
 {
         char path[64];
@@ -92,149 +33,6 @@ static bool runs_as_root(pid_t pid)
         snprintf(path, sizeof(path), "/proc/%d", (int)pid);
         return pid > 0 && stat(path, &status) == 0 && status.st_uid == 0;
 }
-
-static void check_memlock(struct findings *findings)
-{
-        uint64_t limit = memlock_limit(findings->daemon_pid);
-        uint64_t capacity = json_u64(tier_of(findings, "host"), "capacity_bytes");
-
-        if (!tier_of(findings, "nvme") || limit >= capacity || runs_as_root(findings->daemon_pid))
-                return;
-        add(findings, "memlock",
-            "set LimitMEMLOCK=infinity in the unit (the shipped one has it), or raise "
-            "\"ulimit -l\" where kvtierd is started by hand",
-            "kvtierd may lock %s of memory, less than the host tier's %s: the device cannot "
-            "have all buffers registered",
-            text_bytes(limit), text_bytes(capacity));
-}
-
-static void check_unaligned(struct findings *findings)
-{
-        uint64_t tokens = json_u64(findings->status, "unaligned_tokens");
-
-        if (!tokens)
-                return;
-        add(findings, "unaligned_tokens",
-            "attach with smaller chunk_tokens (a multiple of the engine's page), or with 0 and "
-            "a smaller chunk_tokens in kvtierd.conf",
-            "%s tokens were not stored because they filled no chunk", text_count(tokens));
-}
-
-static void check_thrash(struct findings *findings)
-{
-        double uptime = json_double(findings->status, "uptime_seconds");
-        const json_t *tier;
-        size_t i;
-
-        json_array_foreach (json_object_get(findings->status, "tiers"), i, tier) {
-                double evicted = json_double(tier, "evicted");
-                double objects = json_double(tier, "objects");
-                double stay = evicted > 0 ? objects * uptime / evicted : 0;
-
-                /* By Little's law objects stay, on average, as long as one filling takes. */
-                if (uptime < UPTIME_SECONDS || evicted < 2 * objects || !objects ||
-                    stay > STAY_SECONDS)
-                        continue;
-                add(findings, "thrash",
-                    !strcmp(json_text(tier, "name"), "host")
-                            ? "raise host.bytes, add NVMe (nvme.paths), or let engines store less"
-                            : "raise nvme.bytes, or set nvme.write to cold",
-                    "tier %s thrashes: %s objects evicted, each about %s after it came",
-                    json_text(tier, "name"), text_count((uint64_t)evicted), text_seconds(stay));
-        }
-}
-
-static void check_degraded(struct findings *findings)
-{
-        const json_t *tier;
-        size_t i;
-
-        json_array_foreach (json_object_get(findings->status, "tiers"), i, tier) {
-                const char *name = json_text(tier, "name");
-                bool is_host = !strcmp(name, "host");
-
-                if (!json_bool(tier, "degraded"))
-                        continue;
-                add(findings, is_host ? "stalled_arenas" : "degraded",
-                    is_host ? "free memory (old engines may still hold the arenas of an earlier "
-                              "kvtierd: kvtierctl sessions), or lower host.bytes"
-                            : "see the reason; what it names is in kvtierd.conf(5) and kvtierd(8)",
-                    "tier %s is degraded: %s", name, json_text(tier, "degraded_reason"));
-        }
-}
-
-static void check_bad_bytes(struct findings *findings)
-{
-        const json_t *tier;
-        size_t i;
-
-        json_array_foreach (json_object_get(findings->status, "tiers"), i, tier) {
-                uint64_t corrupt = json_u64(tier, "corrupt"), failed = json_u64(tier, "io_errors");
-
-                if (!corrupt && !failed)
-                        continue;
-                add(findings, "bad_bytes",
-                    "look for the device in the kernel's log (dmesg) and in smartctl -a, run "
-                    "kvtierctl verify, replace it",
-                    "tier %s: %s corrupt objects, %s I/O errors", json_text(tier, "name"),
-                    text_count(corrupt), text_count(failed));
-        }
-}
-
-static void check_quarantine(struct findings *findings)
-{
-        const json_t *host = tier_of(findings, "host");
-        uint64_t bytes = json_u64(host, "quarantined_bytes");
-
-        if (bytes < json_u64(host, "capacity_bytes") / 10 || !bytes)
-                return;
-        add(findings, "quarantine",
-            "kvtierctl sessions names the processes: end them, their memory is free at once",
-            "%s of host memory wait for processes that have hung up but live on",
-            text_bytes(bytes));
-}
-
-static void check_index(struct findings *findings)
-{
-        uint64_t objects = json_u64(findings->status, "objects");
-        uint64_t most = json_u64(findings->status, "objects_max");
-
-        if (!most || objects < most / 10 * 9)
-                return;
-        add(findings, "index", "raise index.objects_max (200 bytes of memory each) and restart",
-            "%s of at most %s objects are known: the index evicts, not the tiers",
-            text_count(objects), text_count(most));
-}
-
-static void check_unwritten(struct findings *findings)
-{
-        const json_t *host = tier_of(findings, "host"), *nvme = tier_of(findings, "nvme");
-        uint64_t dropped = json_u64(host, "dropped_unwritten");
-
-        if (!nvme || !strcmp(json_text(nvme, "write"), "off") ||
-            dropped < json_u64(host, "evicted") / 10 || !dropped)
-                return;
-        add(findings, "unwritten",
-            "add a path to nvme.paths, raise nvme.queue_depth or host.bytes",
-            "%s objects left host memory before they were written down: NVMe is too slow for "
-            "what is stored",
-            text_count(dropped));
-}
-
-static const struct {
-        const char *name;
-        void (*check)(struct findings *findings);
-} checks[] = {
-        {"huge pages", check_huge_pages},
-        {"locked memory", check_memlock},
-        {"unaligned tokens", check_unaligned},
-        {"thrash", check_thrash},
-        {"degraded tiers", check_degraded},
-        {"corrupt bytes and I/O errors", check_bad_bytes},
-        {"quarantined memory", check_quarantine},
-        {"size of the index", check_index},
-        {"unwritten objects", check_unwritten},
-};
 
 static int print_findings(const json_t *list)
 {
@@ -246,8 +44,8 @@ static int print_findings(const json_t *list)
                        json_text(finding, "remedy"));
         if (!json_array_size(list)) {
                 printf("nothing found (looked at:");
-                for (i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
-                        printf("%s %s", i ? "," : "", checks[i].name);
+                for (i = 0; findings_check_name(i); i++)
+                        printf("%s %s", i ? "," : "", findings_check_name(i));
                 printf(")\n");
         }
         return json_array_size(list) ? STATUS_NEGATIVE : STATUS_OK;
@@ -255,8 +53,9 @@ static int print_findings(const json_t *list)
 
 int doctor_command(struct context *context, int argc, char **argv)
 {
-        json_auto_t *status = NULL, *list = json_array(), *document = NULL;
-        struct findings findings = {.list = list};
+        json_auto_t *status = NULL, *list = NULL, *document = NULL;
+        struct findings_process process;
+        pid_t pid;
         int r;
 
         command_parse(context, NULL, "What is configured badly, and the remedy.", argc, argv, NULL,
@@ -264,10 +63,10 @@ int doctor_command(struct context *context, int argc, char **argv)
         r = command_ask(context, json_pack("{s:s}", "command", "status"), &status);
         if (r)
                 return r;
-        findings.status = status;
-        findings.daemon_pid = context->connection.daemon_pid;
-        for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
-                checks[i].check(&findings);
+        pid = context->connection.daemon_pid;
+        process.memlock_bytes = memlock_limit(pid);
+        process.is_root = runs_as_root(pid);
+        list = findings_list(status, &process);
         if (!context->json)
                 return print_findings(list);
         document = json_pack("{s:b, s:O}", "ok", 1, "findings", list);

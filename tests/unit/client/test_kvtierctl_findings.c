@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What kvtierctl doctor finds in a status, and what it passes over. */
+#include <check.h>
+#include <string.h>
+
+#include "client/kvtierctl/findings.h"
+
+static const struct findings_process free_process = {.memlock_bytes = UINT64_MAX};
+
+/* A healthy daemon: huge pages, both tiers, nothing lost. */
+static json_t *healthy(void)
+{
+        json_error_t error;
+        json_t *status = json_loads(
+                "{\"ok\": true, \"uptime_seconds\": 3600, \"objects\": 1000,"
+                " \"objects_max\": 100000, \"unaligned_tokens\": 0, \"tiers\": ["
+                "{\"name\": \"host\", \"capacity_bytes\": 1073741824, \"objects\": 100,"
+                " \"page_bytes\": 2097152, \"quarantined_bytes\": 4096, \"evicted\": 50,"
+                " \"dropped_unwritten\": 0, \"degraded\": false},"
+                "{\"name\": \"nvme\", \"capacity_bytes\": 4294967296, \"objects\": 900,"
+                " \"write\": \"cold\", \"evicted\": 10, \"degraded\": false}]}",
+                0, &error);
+
+        ck_assert_ptr_nonnull(status);
+        return status;
+}
+
+static json_t *tier(json_t *status, size_t i)
+{
+        return json_array_get(json_object_get(status, "tiers"), i);
+}
+
+static void set(json_t *object, const char *name, json_int_t value)
+{
+        json_object_set_new(object, name, json_integer(value));
+}
+
+/* @status is freed. Exactly one finding, of @check, or none for NULL. */
+static void assert_finding(json_t *status, const struct findings_process *process,
+                           const char *check)
+{
+        json_t *list = findings_list(status, process), *finding = json_array_get(list, 0);
+
+        ck_assert_uint_eq(json_array_size(list), check ? 1 : 0);
+        if (check) {
+                ck_assert_str_eq(json_string_value(json_object_get(finding, "check")), check);
+                ck_assert(*json_string_value(json_object_get(finding, "finding")));
+                ck_assert(*json_string_value(json_object_get(finding, "remedy")));
+        }
+        json_decref(list);
+        json_decref(status);
+}
+
+START_TEST(a_healthy_daemon_has_no_findings)
+{
+        assert_finding(healthy(), &free_process, NULL);
+}
+END_TEST
+
+START_TEST(small_pages_are_found)
+{
+        json_t *status = healthy();
+
+        set(tier(status, 0), "page_bytes", 4096);
+        assert_finding(status, &free_process, "huge_pages");
+}
+END_TEST
+
+START_TEST(a_low_memlock_limit_is_found_unless_root_or_without_nvme)
+{
+        struct findings_process process = {.memlock_bytes = 8 << 20};
+        json_t *status = healthy();
+
+        assert_finding(healthy(), &process, "memlock");
+        json_array_remove(json_object_get(status, "tiers"), 1);
+        assert_finding(status, &process, NULL);
+        process.is_root = true;
+        assert_finding(healthy(), &process, NULL);
+}
+END_TEST
+
+START_TEST(unaligned_tokens_are_found)
+{
+        json_t *status = healthy();
+
+        set(status, "unaligned_tokens", 1);
+        assert_finding(status, &free_process, "unaligned_tokens");
+}
+END_TEST
+
+START_TEST(a_tier_that_thrashes_is_found_once_it_can_be_judged)
+{
+        json_t *status = healthy();
+
+        /* 100 objects, 100,000 evicted in an hour: each stays 3.6 seconds. */
+        set(tier(status, 0), "evicted", 100000);
+        assert_finding(json_deep_copy(status), &free_process, "thrash");
+        json_object_set_new(status, "uptime_seconds", json_real(5));
+        assert_finding(json_deep_copy(status), &free_process, NULL);
+        json_object_set_new(status, "uptime_seconds", json_real(360000));
+        assert_finding(status, &free_process, NULL);
+}
+END_TEST
+
+START_TEST(degraded_tiers_and_stalled_arenas_are_told_apart)
+{
+        for (size_t i = 0; i < 2; i++) {
+                json_t *status = healthy();
+
+                json_object_set_new(tier(status, i), "degraded", json_true());
+                json_object_set_new(tier(status, i), "degraded_reason", json_string("why"));
+                assert_finding(status, &free_process, i ? "degraded" : "stalled_arenas");
+        }
+}
+END_TEST
+
+START_TEST(bad_bytes_quarantine_index_and_slow_devices_are_found)
+{
+        json_t *status = healthy();
+
+        set(tier(status, 1), "corrupt", 1);
+        assert_finding(status, &free_process, "bad_bytes");
+        status = healthy();
+        set(tier(status, 1), "io_errors", 1);
+        assert_finding(status, &free_process, "bad_bytes");
+        status = healthy();
+        set(tier(status, 0), "quarantined_bytes", 1 << 29);
+        assert_finding(status, &free_process, "quarantine");
+        status = healthy();
+        set(status, "objects", 95000);
+        assert_finding(status, &free_process, "index");
+        status = healthy();
+        set(tier(status, 0), "dropped_unwritten", 20);
+        assert_finding(json_deep_copy(status), &free_process, "unwritten");
+        json_object_set_new(tier(status, 1), "write", json_string("off"));
+        assert_finding(status, &free_process, NULL);
+}
+END_TEST
+
+START_TEST(what_the_status_does_not_say_is_no_finding)
+{
+        assert_finding(json_object(), &free_process, NULL);
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("kvtierctl_findings");
+        TCase *tcase = tcase_create("kvtierctl_findings");
+        SRunner *runner;
+        int n_failed;
+
+        tcase_add_test(tcase, a_healthy_daemon_has_no_findings);
+        tcase_add_test(tcase, small_pages_are_found);
+        tcase_add_test(tcase, a_low_memlock_limit_is_found_unless_root_or_without_nvme);
+        tcase_add_test(tcase, unaligned_tokens_are_found);
+        tcase_add_test(tcase, a_tier_that_thrashes_is_found_once_it_can_be_judged);
+        tcase_add_test(tcase, degraded_tiers_and_stalled_arenas_are_told_apart);
+        tcase_add_test(tcase, bad_bytes_quarantine_index_and_slow_devices_are_found);
+        tcase_add_test(tcase, what_the_status_does_not_say_is_no_finding);
+        suite_add_tcase(suite, tcase);
+        runner = srunner_create(suite);
+        srunner_run_all(runner, CK_NORMAL);
+        n_failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return n_failed ? 1 : 0;
+}
