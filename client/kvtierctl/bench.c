@@ -41,7 +41,7 @@ struct bench {
         uint32_t n_batch;
         struct kvt_digest *digests;
         struct kvt_object *objects; /* sizes.n_objects */
-        uint8_t *bytes; /* one batch: what is written, and room to read it back */
+        uint8_t *bytes;             /* one batch: what is written, and room to read it back */
         double *samples;
         size_t n_samples;
         struct kvt_session_info info;
@@ -185,8 +185,7 @@ static void deinit(struct bench *bench)
 
 /* ---- calls ---- */
 
-typedef enum kvt_status (*submit_function)(struct kvt_session *session,
-                                           const struct kvt_call *call,
+typedef enum kvt_status (*submit_function)(struct kvt_session *session, const struct kvt_call *call,
                                            struct kvt_object *objects, size_t n,
                                            uint64_t *ret_call);
 
@@ -225,8 +224,7 @@ static void write_batch(struct bench *bench, uint64_t first, size_t n)
 {
         for (size_t i = 0; i < n; i++)
                 kvt_write(&bench->objects[first + i], 0,
-                          bench->bytes + i * bench->sizes.object_bytes,
-                          bench->sizes.object_bytes);
+                          bench->bytes + i * bench->sizes.object_bytes, bench->sizes.object_bytes);
 }
 
 static enum kvt_status reserve_batch(struct bench *bench, uint64_t first, size_t n)
@@ -258,8 +256,7 @@ static enum kvt_status load_batch(struct bench *bench, uint64_t first, size_t n)
                 return status;
         for (size_t i = 0; i < n; i++)
                 kvt_read(&bench->objects[first + i], 0,
-                         bench->bytes + i * bench->sizes.object_bytes,
-                         bench->sizes.object_bytes);
+                         bench->bytes + i * bench->sizes.object_bytes, bench->sizes.object_bytes);
         return do_call(bench, kvt_release, first, n);
 }
 
@@ -415,19 +412,18 @@ static void print_table(const struct bench *bench, const struct measure *measure
 
 static void print_document(const struct bench *bench, const struct measure *measures, size_t n)
 {
-        json_auto_t *document =
-                json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "objects",
-                          (json_int_t)bench->sizes.n_objects, "object_bytes",
-                          (json_int_t)bench->sizes.object_bytes, "batch_objects",
-                          (json_int_t)bench->n_batch);
+        json_auto_t *document = json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "objects",
+                                          (json_int_t)bench->sizes.n_objects, "object_bytes",
+                                          (json_int_t)bench->sizes.object_bytes, "batch_objects",
+                                          (json_int_t)bench->n_batch);
 
         for (size_t i = 0; i < n; i++)
-                json_object_set_new(
-                        document, measures[i].name,
-                        json_pack("{s:f, s:f, s:f, s:f, s:I}", "gb_per_second",
-                                  measures[i].bytes_per_second / 1e9, "p50_seconds",
-                                  measures[i].p50, "p95_seconds", measures[i].p95, "p99_seconds",
-                                  measures[i].p99, "samples", (json_int_t)measures[i].n));
+                json_object_set_new(document, measures[i].name,
+                                    json_pack("{s:f, s:f, s:f, s:f, s:I}", "gb_per_second",
+                                              measures[i].bytes_per_second / 1e9, "p50_seconds",
+                                              measures[i].p50, "p95_seconds", measures[i].p95,
+                                              "p99_seconds", measures[i].p99, "samples",
+                                              (json_int_t)measures[i].n));
         command_print_json(document, false);
 }
 

@@ -25,13 +25,15 @@ struct answer {
 static int say_unreachable(const struct connection *connection, int error, struct why *why)
 {
         if (error == EACCES || error == EPERM)
-                why_set(why, "you may not connect to %s: be root, or join the socket's group "
-                             "(socket.group in kvtierd.conf)",
+                why_set(why,
+                        "you may not connect to %s: be root, or join the socket's group "
+                        "(socket.group in kvtierd.conf)",
                         connection->path);
         else
-                why_set(why, "kvtierd does not answer at %s: %s; start it with \"systemctl start "
-                             "kvtierd\" (or \"kvtierd -c FILE\"), or name its socket with "
-                             "--socket=PATH",
+                why_set(why,
+                        "kvtierd does not answer at %s: %s; start it with \"systemctl start "
+                        "kvtierd\" (or \"kvtierd -c FILE\"), or name its socket with "
+                        "--socket=PATH",
                         connection->path, strerror(error));
         return -error;
 }
@@ -39,8 +41,9 @@ static int say_unreachable(const struct connection *connection, int error, struc
 static int say_silent(const struct connection *connection, int error, struct why *why)
 {
         if (error == EAGAIN)
-                why_set(why, "kvtierd at %s has not answered for %d seconds: it hangs, or the "
-                             "machine does; see its log (journalctl -u kvtierd)",
+                why_set(why,
+                        "kvtierd at %s has not answered for %d seconds: it hangs, or the "
+                        "machine does; see its log (journalctl -u kvtierd)",
                         connection->path, ANSWER_SECONDS);
         else
                 why_set(why, "kvtierd at %s has hung up: %s", connection->path,
@@ -91,8 +94,7 @@ static int receive(struct connection *connection, uint8_t packet[WIRE_MESSAGE_MA
         if (length <= 0)
                 return say_silent(connection, length ? errno : 0, why);
         if (message_check(packet, (size_t)length, &reason) == MESSAGE_E_INVALID) {
-                why_set(why, "what answers at %s is no kvtierd: %s", connection->path,
-                        reason.text);
+                why_set(why, "what answers at %s is no kvtierd: %s", connection->path, reason.text);
                 return -EPROTO;
         }
         if (header->kind == WIRE_BYE) {
@@ -237,8 +239,7 @@ static int receive_answer(struct connection *connection, struct answer *answer,
 }
 
 int connection_ask(struct connection *connection, const json_t *command,
-                   void (*on_document)(void *user, json_t *document), void *user,
-                   struct why *why)
+                   void (*on_document)(void *user, json_t *document), void *user, struct why *why)
 {
         struct answer answer = {0};
         int r = send_command(connection, command, why);

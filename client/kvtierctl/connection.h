@@ -33,5 +33,4 @@ void connection_close(struct connection *connection);
  * connection's. 0, or a negative errno with @why.
  */
 int connection_ask(struct connection *connection, const json_t *command,
-                   void (*on_document)(void *user, json_t *document), void *user,
-                   struct why *why);
+                   void (*on_document)(void *user, json_t *document), void *user, struct why *why);

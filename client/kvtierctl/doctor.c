@@ -39,7 +39,7 @@ static int print_findings(const json_t *list)
         const json_t *finding;
         size_t i;
 
-        json_array_foreach (list, i, finding)
+        json_array_foreach(list, i, finding)
                 printf("%s\n  remedy: %s\n\n", json_text(finding, "finding"),
                        json_text(finding, "remedy"));
         if (!json_array_size(list)) {

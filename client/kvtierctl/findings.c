@@ -38,9 +38,8 @@ static const json_t *tier_of(const struct findings *findings, const char *name)
         const json_t *tier;
         size_t i;
 
-        json_array_foreach (json_object_get(findings->status, "tiers"), i, tier)
-                if (!strcmp(json_text(tier, "name"), name))
-                        return tier;
+        json_array_foreach(json_object_get(findings->status, "tiers"), i,
+                           tier) if (!strcmp(json_text(tier, "name"), name)) return tier;
         return NULL;
 }
 
@@ -91,7 +90,8 @@ static void check_thrash(struct findings *findings)
         const json_t *tier;
         size_t i;
 
-        json_array_foreach (json_object_get(findings->status, "tiers"), i, tier) {
+        json_array_foreach(json_object_get(findings->status, "tiers"), i, tier)
+        {
                 double evicted = json_double(tier, "evicted");
                 double objects = json_double(tier, "objects");
                 double stay = evicted > 0 ? objects * uptime / evicted : 0;
@@ -114,7 +114,8 @@ static void check_degraded(struct findings *findings)
         const json_t *tier;
         size_t i;
 
-        json_array_foreach (json_object_get(findings->status, "tiers"), i, tier) {
+        json_array_foreach(json_object_get(findings->status, "tiers"), i, tier)
+        {
                 const char *name = json_text(tier, "name");
                 bool is_host = !strcmp(name, "host");
 
@@ -133,7 +134,8 @@ static void check_bad_bytes(struct findings *findings)
         const json_t *tier;
         size_t i;
 
-        json_array_foreach (json_object_get(findings->status, "tiers"), i, tier) {
+        json_array_foreach(json_object_get(findings->status, "tiers"), i, tier)
+        {
                 uint64_t corrupt = json_u64(tier, "corrupt"), failed = json_u64(tier, "io_errors");
 
                 if (!corrupt && !failed)
@@ -179,8 +181,7 @@ static void check_unwritten(struct findings *findings)
         if (!nvme || !strcmp(json_text(nvme, "write"), "off") ||
             dropped < json_u64(host, "evicted") / 10 || !dropped)
                 return;
-        add(findings, "unwritten",
-            "add a path to nvme.paths, raise nvme.queue_depth or host.bytes",
+        add(findings, "unwritten", "add a path to nvme.paths, raise nvme.queue_depth or host.bytes",
             "%s objects left host memory before they were written down: NVMe is too slow for "
             "what is stored",
             text_count(dropped));
@@ -190,14 +191,10 @@ static const struct {
         const char *name;
         void (*check)(struct findings *findings);
 } checks[] = {
-        {"huge pages", check_huge_pages},
-        {"locked memory", check_memlock},
-        {"unaligned tokens", check_unaligned},
-        {"thrash", check_thrash},
-        {"degraded tiers", check_degraded},
-        {"corrupt bytes and I/O errors", check_bad_bytes},
-        {"quarantined memory", check_quarantine},
-        {"size of the index", check_index},
+        {"huge pages", check_huge_pages},         {"locked memory", check_memlock},
+        {"unaligned tokens", check_unaligned},    {"thrash", check_thrash},
+        {"degraded tiers", check_degraded},       {"corrupt bytes and I/O errors", check_bad_bytes},
+        {"quarantined memory", check_quarantine}, {"size of the index", check_index},
         {"unwritten objects", check_unwritten},
 };
 

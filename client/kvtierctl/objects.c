@@ -86,9 +86,9 @@ static int ask_page(struct context *context, const struct request *request, uint
 {
         json_auto_t *answer = NULL;
         uint64_t left = request->limit - json_array_size(objects);
-        json_t *command = json_pack("{s:s, s:I, s:I}", "command", "ls", "limit",
-                                    (json_int_t)(left < PAGE ? left : PAGE), "after",
-                                    (json_int_t)*after);
+        json_t *command =
+                json_pack("{s:s, s:I, s:I}", "command", "ls", "limit",
+                          (json_int_t)(left < PAGE ? left : PAGE), "after", (json_int_t)*after);
         int r;
 
         if (command && request->layout)
@@ -110,8 +110,7 @@ static int print_objects(const json_t *objects, bool end)
         int r;
 
         table_init(&table, "KEY #GROUP #SHARD #TOKENS #BYTES TIERS LAYOUT");
-        json_array_foreach (objects, i, object)
-                add_object(&table, object);
+        json_array_foreach(objects, i, object) add_object(&table, object);
         r = table_print(&table, stdout);
         table_deinit(&table);
         if (!end)
@@ -139,8 +138,8 @@ int ls_command(struct context *context, int argc, char **argv)
         if (r)
                 return r;
         if (context->json) {
-                json_auto_t *all = json_pack(
-                        "{s:b, s:O, s:b}", "ok", 1, "objects", objects, "end", (int)end);
+                json_auto_t *all =
+                        json_pack("{s:b, s:O, s:b}", "ok", 1, "objects", objects, "end", (int)end);
 
                 command_print_json(all, false);
                 return STATUS_OK;
@@ -214,8 +213,7 @@ int show_command(struct context *context, int argc, char **argv)
         if (context->json)
                 command_print_json(answer, false);
         else
-                json_array_foreach (objects, i, object)
-                        print_object(object);
+                json_array_foreach(objects, i, object) print_object(object);
         if (!json_array_size(objects)) {
                 command_error("nothing is stored under %s", request.name);
                 return STATUS_NEGATIVE;
@@ -228,8 +226,7 @@ int show_command(struct context *context, int argc, char **argv)
 static int drop(struct context *context, const char *command_name, const struct request *request)
 {
         json_auto_t *answer = NULL;
-        json_t *command =
-                json_pack("{s:s, s:s}", "command", command_name, "layout", request->name);
+        json_t *command = json_pack("{s:s, s:s}", "command", command_name, "layout", request->name);
         int r;
 
         if (command && request->tier)
@@ -260,8 +257,8 @@ int evict_command(struct context *context, int argc, char **argv)
         struct request request = {0};
 
         command_parse(context, &argp,
-                      "Drops the objects of a layout (its id or first digits) from one tier.",
-                      argc, argv, &request, 0);
+                      "Drops the objects of a layout (its id or first digits) from one tier.", argc,
+                      argv, &request, 0);
         return drop(context, "evict", &request);
 }
 

@@ -45,7 +45,7 @@ int sessions_command(struct context *context, int argc, char **argv)
         }
         table_init(&table, "#SESSION STATE #PID #UID PROGRAM LAYOUT #AGE #LEASES #LEASED #STORED "
                            "#LOADED");
-        json_array_foreach (json_object_get(answer, "sessions"), i, session)
+        json_array_foreach(json_object_get(answer, "sessions"), i, session)
                 add_session(&table, session);
         r = table_print(&table, stdout);
         table_deinit(&table);
@@ -61,8 +61,7 @@ static error_t parse_session(int key, char *value, struct argp_state *state)
         case ARGP_KEY_ARG:
                 errno = 0;
                 *session = strtoull(value, &end, 10);
-                if (state->arg_num > 0 || errno || *end || end == value ||
-                    *session > INT64_MAX)
+                if (state->arg_num > 0 || errno || *end || end == value || *session > INT64_MAX)
                         argp_error(state, "one session's number: see kvtierctl sessions");
                 return 0;
         case ARGP_KEY_NO_ARGS:
@@ -84,8 +83,7 @@ int kick_command(struct context *context, int argc, char **argv)
                       "Ends a session. Its leases stay in quarantine until its process is gone.",
                       argc, argv, &session, 0);
         r = command_ask(context,
-                        json_pack("{s:s, s:I}", "command", "kick", "session",
-                                  (json_int_t)session),
+                        json_pack("{s:s, s:I}", "command", "kick", "session", (json_int_t)session),
                         &answer);
         if (r)
                 return r;

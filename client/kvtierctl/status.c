@@ -50,12 +50,12 @@ static int print_tiers(const json_t *tiers)
 
         table_init(&table, "TIER #USED #CAPACITY #FULL #OBJECTS #HITS #EVICTED #CORRUPT #STALE "
                            "#IO-ERRORS STATE");
-        json_array_foreach (tiers, i, tier)
-                add_tier(&table, tier);
+        json_array_foreach(tiers, i, tier) add_tier(&table, tier);
         putchar('\n');
         r = table_print(&table, stdout);
         table_deinit(&table);
-        json_array_foreach (tiers, i, tier) {
+        json_array_foreach(tiers, i, tier)
+        {
                 if (json_bool(tier, "degraded"))
                         printf("\n%s is degraded: %s\n", json_text(tier, "name"),
                                json_text(tier, "degraded_reason"));
@@ -104,7 +104,8 @@ int layouts_command(struct context *context, int argc, char **argv)
                 return STATUS_OK;
         }
         table_init(&table, "LAYOUT #OBJECTS #BYTES");
-        json_array_foreach (json_object_get(answer, "layouts"), i, layout) {
+        json_array_foreach(json_object_get(answer, "layouts"), i, layout)
+        {
                 table_add(&table, "%s", json_text(layout, "layout"));
                 table_add(&table, "%s", text_count(json_u64(layout, "objects")));
                 table_add(&table, "%s", text_bytes(json_u64(layout, "bytes")));

@@ -28,14 +28,13 @@ void table_init(struct table *table, const char *columns);
 void table_deinit(struct table *table);
 
 /* The next cell, row by row. */
-void table_add(struct table *table, const char *format, ...)
-        __attribute__((format(printf, 2, 3)));
+void table_add(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Prints what was added. Returns 0 or -ENOMEM (printed nothing). */
 int table_print(const struct table *table, FILE *file);
 
 /* Text of a number, valid until the function has been called eight times more. */
-const char *text_bytes(uint64_t bytes);    /* "1.5 GiB" */
-const char *text_count(uint64_t count);    /* "1,234,567" */
-const char *text_seconds(double seconds);  /* "250 us", "3.2 s", "2 h 5 min" */
+const char *text_bytes(uint64_t bytes);              /* "1.5 GiB" */
+const char *text_count(uint64_t count);              /* "1,234,567" */
+const char *text_seconds(double seconds);            /* "250 us", "3.2 s", "2 h 5 min" */
 const char *text_percent(double part, double whole); /* "42.0 %", "-" of nothing */

@@ -62,8 +62,7 @@ static error_t parse_top(int key, char *value, struct argp_state *state)
 static int take_sample(struct context *context, struct sample *ret_sample)
 {
         struct timespec now;
-        int r = command_ask(context, json_pack("{s:s}", "command", "status"),
-                            &ret_sample->status);
+        int r = command_ask(context, json_pack("{s:s}", "command", "status"), &ret_sample->status);
 
         clock_gettime(CLOCK_MONOTONIC, &now);
         ret_sample->seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
@@ -134,9 +133,8 @@ static void print_screen(const struct top *top, const json_t *before, const json
         print_head(before, now, seconds);
         table_init(&table, "TIER FILL #USED #CAPACITY #OBJECTS #HITS/s #EVICTED/s #READ #WRITTEN "
                            "STATE");
-        json_array_foreach (tiers, i, tier)
-                add_tier(&table, json_array_get(json_object_get(before, "tiers"), i), tier,
-                         seconds);
+        json_array_foreach(tiers, i, tier) add_tier(
+                &table, json_array_get(json_object_get(before, "tiers"), i), tier, seconds);
         table_print(&table, stdout);
         table_deinit(&table);
         if (top->is_screen)
@@ -202,8 +200,7 @@ static int watch(struct context *context, const struct top *top, bool has_termin
                 if (context->json)
                         print_rates(before.status, now.status, now.seconds - before.seconds);
                 else
-                        print_screen(top, before.status, now.status,
-                                     now.seconds - before.seconds);
+                        print_screen(top, before.status, now.status, now.seconds - before.seconds);
                 json_decref(before.status);
                 before = now;
                 now.status = NULL;

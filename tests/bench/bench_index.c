@@ -123,8 +123,7 @@ static void evict_one(struct bench *bench)
 /* As a batch of reserve and commit does it. */
 static void store_chain(struct bench *bench, const struct digest digests[CHAIN + 1])
 {
-        index_prefetch(bench->index, bench->layout, &digests[1], sizeof(digests[0]), CHAIN,
-                       true);
+        index_prefetch(bench->index, bench->layout, &digests[1], sizeof(digests[0]), CHAIN, true);
         placement_prefetch(bench->index, INDEX_HOST, CHAIN);
         for (uint32_t i = 1; i <= CHAIN; i++) {
                 struct index_new_object new_object = {
@@ -147,8 +146,7 @@ static void store_chain(struct bench *bench, const struct digest digests[CHAIN +
 
 static void load_chain(struct bench *bench, const struct digest digests[CHAIN + 1])
 {
-        index_prefetch(bench->index, bench->layout, &digests[1], sizeof(digests[0]), CHAIN,
-                       false);
+        index_prefetch(bench->index, bench->layout, &digests[1], sizeof(digests[0]), CHAIN, false);
         for (uint32_t i = 1; i <= CHAIN; i++) {
                 struct index_boundary *boundary =
                         index_find_boundary(bench->index, bench->layout, &digests[i]);
@@ -267,8 +265,8 @@ static void measure_bytes(void)
                 index_set_place(bench.index, object, (struct tier_place){.claim = 1});
         }
         index_usage(bench.index, &usage);
-        print("index_bytes", (double)(resident_bytes() - before) / (double)usage.objects,
-              "bytes", 200, 1);
+        print("index_bytes", (double)(resident_bytes() - before) / (double)usage.objects, "bytes",
+              200, 1);
         deinit(&bench);
 }
 

@@ -166,8 +166,7 @@ static double replay(double share)
         if (index_new(&index, capacity + REQUEST_MAX, NULL) ||
             index_layout(index, 0, &layout_id, &layout))
                 die("no memory");
-        for (const struct request *request = requests; request < requests + n_requests;
-             request++) {
+        for (const struct request *request = requests; request < requests + n_requests; request++) {
                 uint32_t n_used = used_blocks(index, request, layout);
 
                 hits += n_used;

@@ -11,15 +11,15 @@ static const struct findings_process free_process = {.memlock_bytes = UINT64_MAX
 static json_t *healthy(void)
 {
         json_error_t error;
-        json_t *status = json_loads(
-                "{\"ok\": true, \"uptime_seconds\": 3600, \"objects\": 1000,"
-                " \"objects_max\": 100000, \"unaligned_tokens\": 0, \"tiers\": ["
-                "{\"name\": \"host\", \"capacity_bytes\": 1073741824, \"objects\": 100,"
-                " \"page_bytes\": 2097152, \"quarantined_bytes\": 4096, \"evicted\": 50,"
-                " \"dropped_unwritten\": 0, \"degraded\": false},"
-                "{\"name\": \"nvme\", \"capacity_bytes\": 4294967296, \"objects\": 900,"
-                " \"write\": \"cold\", \"evicted\": 10, \"degraded\": false}]}",
-                0, &error);
+        json_t *status =
+                json_loads("{\"ok\": true, \"uptime_seconds\": 3600, \"objects\": 1000,"
+                           " \"objects_max\": 100000, \"unaligned_tokens\": 0, \"tiers\": ["
+                           "{\"name\": \"host\", \"capacity_bytes\": 1073741824, \"objects\": 100,"
+                           " \"page_bytes\": 2097152, \"quarantined_bytes\": 4096, \"evicted\": 50,"
+                           " \"dropped_unwritten\": 0, \"degraded\": false},"
+                           "{\"name\": \"nvme\", \"capacity_bytes\": 4294967296, \"objects\": 900,"
+                           " \"write\": \"cold\", \"evicted\": 10, \"degraded\": false}]}",
+                           0, &error);
 
         ck_assert_ptr_nonnull(status);
         return status;

@@ -47,7 +47,8 @@ START_TEST(what_clients_call_themselves_cannot_steer_the_terminal)
         char *text;
 
         table_init(&table, "PROGRAM");
-        table_add(&table, "a\033[2J\n\x7f" "b\u00e4");
+        table_add(&table, "a\033[2J\n\x7f"
+                          "b\u00e4");
         text = printed(&table);
         ck_assert_str_eq(text, "PROGRAM\na?[2J??b\u00e4\n");
         free(text);

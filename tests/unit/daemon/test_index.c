@@ -38,8 +38,8 @@ static struct digest digest_of(uint32_t number)
 
 static const uint8_t boot_id[16] = {7};
 
-static void make(struct presence_table **ret_table, struct index **ret_index,
-                 uint16_t *ret_layout, uint64_t objects_max)
+static void make(struct presence_table **ret_table, struct index **ret_index, uint16_t *ret_layout,
+                 uint64_t objects_max)
 {
         struct digest layout_id = digest_of(99);
 
@@ -134,9 +134,8 @@ static void assert_presence(uint32_t node)
                         present |= objects[i].host || objects[i].nvme ? bit : 0;
                         resident |= objects[i].host ? bit : 0;
                 }
-                ck_assert_int_eq(
-                        presence_lookup(view, presence_fingerprint(seed, &digest), &bits),
-                        present != 0);
+                ck_assert_int_eq(presence_lookup(view, presence_fingerprint(seed, &digest), &bits),
+                                 present != 0);
                 if (present) {
                         ck_assert_uint_eq(bits.present, present);
                         ck_assert_uint_eq(bits.resident, resident);
@@ -310,8 +309,7 @@ static void random_step(uint32_t now_s)
         } else if (random_below(2)) {
                 random_move(object);
         } else {
-                placement_touch(index_, index_boundary_at(index_, object->object->boundary),
-                                now_s);
+                placement_touch(index_, index_boundary_at(index_, object->object->boundary), now_s);
         }
 }
 

@@ -91,8 +91,7 @@ static bool all_but(void *user, const struct index_boundary *boundary)
 
 static uint32_t victim_number(struct index *index)
 {
-        struct index_boundary *victim =
-                placement_victim(index, INDEX_HOST, anything, NULL, 100);
+        struct index_boundary *victim = placement_victim(index, INDEX_HOST, anything, NULL, 100);
 
         ck_assert_ptr_nonnull(victim);
         return number_of(victim);

@@ -290,8 +290,8 @@ START_TEST(clients_see_state_and_heartbeat_and_the_end)
 {
         struct presence_table *table = make(1000);
         uint64_t bytes = presence_table_size(table);
-        const struct presence_header *header = mmap(NULL, bytes, PROT_READ, MAP_SHARED,
-                                                    presence_table_fd(table), 0);
+        const struct presence_header *header =
+                mmap(NULL, bytes, PROT_READ, MAP_SHARED, presence_table_fd(table), 0);
         struct presence_view view;
 
         ck_assert_ptr_ne(header, MAP_FAILED);
