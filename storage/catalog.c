@@ -29,6 +29,7 @@ struct catalog {
         rocksdb_t *db;
         rocksdb_writeoptions_t *lazy;
         rocksdb_writeoptions_t *synced;
+        int failed; /* helper: a write failed, RocksDB is not written to any more */
         uv_thread_t thread;
         uv_async_t async;
         uv_mutex_t mutex;
@@ -163,13 +164,17 @@ static bool take_batch(struct catalog *catalog, struct op_queue *batch)
         return n;
 }
 
-static void write_batch(struct catalog *catalog, struct op_queue *batch)
+/*
+ * One batch in one write. After a failure nothing more is tried until the next start:
+ * what the log holds then is unknown, and builds of RocksDB with assertions abort when
+ * they meet the failed file again.
+ */
+static int write_to_rocksdb(struct catalog *catalog, const struct op_queue *batch)
 {
         rocksdb_writebatch_t *writes = rocksdb_writebatch_create();
         bool sync = false, only_sync = true;
-        struct catalog_op *op;
+        const struct catalog_op *op;
         char *message = NULL;
-        int result = 0;
 
         STAILQ_FOREACH(op, batch, link)
         {
@@ -189,10 +194,19 @@ static void write_batch(struct catalog *catalog, struct op_queue *batch)
                 rocksdb_write(catalog->db, sync ? catalog->synced : catalog->lazy, writes,
                               &message);
         rocksdb_writebatch_destroy(writes);
-        if (message)
-                result = from_rocksdb(message, NULL);
+        return message ? from_rocksdb(message, NULL) : 0;
+}
+
+static void work_off(struct catalog *catalog, struct op_queue *batch)
+{
+        struct catalog_op *op;
+
+        if (!catalog->failed)
+                catalog->failed = write_to_rocksdb(catalog, batch);
         STAILQ_FOREACH(op, batch, link)
-        op->result = result;
+        {
+                op->result = catalog->failed;
+        }
 }
 
 static void run_helper(void *user)
@@ -201,16 +215,18 @@ static void run_helper(void *user)
         struct op_queue batch;
 
         while (take_batch(catalog, &batch)) {
-                write_batch(catalog, &batch);
+                work_off(catalog, &batch);
                 uv_mutex_lock(&catalog->mutex);
                 STAILQ_CONCAT(&catalog->done, &batch);
                 uv_mutex_unlock(&catalog->mutex);
                 uv_async_send(&catalog->async);
         }
         /* What is in the log is safe: nothing waits for compactions. */
-        rocksdb_cancel_all_background_work(catalog->db, 1);
-        rocksdb_close(catalog->db);
-        catalog->db = NULL;
+        if (!catalog->failed) {
+                rocksdb_cancel_all_background_work(catalog->db, 1);
+                rocksdb_close(catalog->db);
+        }
+        catalog->db = NULL; /* a failed one is left as it is until the process ends */
         uv_mutex_lock(&catalog->mutex);
         catalog->closed = true;
         uv_mutex_unlock(&catalog->mutex);
@@ -392,7 +408,10 @@ int catalog_store_pool(struct catalog *catalog, const struct catalog_pool *pool,
 
         rocksdb_put(catalog->db, catalog->synced, CATALOG_POOL_KEY, CATALOG_POOL_KEY_BYTES,
                     (const char *)pool, sizeof(*pool), &message);
-        return message ? from_rocksdb(message, why) : 0;
+        /* The helper has nothing to do yet. */
+        if (message)
+                catalog->failed = from_rocksdb(message, why);
+        return catalog->failed;
 }
 
 static void submit(struct catalog *catalog, struct catalog_op *op)

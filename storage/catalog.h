@@ -9,6 +9,9 @@
  *
  * Write-ahead log and memtable are small, so that opening after kill -9 stays quick.
  *
+ * A write that fails ends all writing until the next start: every later operation ends
+ * with the same failure.
+ *
  * Functions are called on the loop thread unless they say otherwise. RocksDB's error
  * strings end here.
  */

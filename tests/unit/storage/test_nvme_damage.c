@@ -121,6 +121,29 @@ START_TEST(swapped_objects_read_as_corrupt)
 }
 END_TEST
 
+START_TEST(an_older_write_of_the_same_object_is_not_returned)
+{
+        struct driver_object object;
+        uint8_t *old = malloc(69632);
+        uint64_t offset, again;
+        uint32_t member;
+
+        fixture_open(&fixture);
+        object = store(1, 65536);
+        fixture_locate(&object, &member, &offset);
+        fixture_peek(&fixture, member, offset, old, 69632);
+        ck_assert_int_eq(driver_forget(&fixture.driver, &object, false), 0);
+        object = store(1, 65536);
+        fixture_locate(&object, &member, &again);
+        ck_assert_uint_eq(offset, again);
+        /* As if the second write had been lost: all but the claim is right. */
+        fixture_poke(&fixture, member, offset, old, 69632);
+        ck_assert_int_eq(driver_read(&fixture.driver, &object), TIER_E_CORRUPT);
+        free(old);
+        fixture_close(&fixture);
+}
+END_TEST
+
 START_TEST(zeroed_objects_read_as_corrupt)
 {
         uint8_t zeros[4096] = {0};
@@ -287,6 +310,7 @@ int main(void)
         tcase_add_test(tcase, flipped_bits_anywhere_read_as_corrupt);
         tcase_add_test(tcase, bytes_behind_the_end_do_not_matter);
         tcase_add_test(tcase, swapped_objects_read_as_corrupt);
+        tcase_add_test(tcase, an_older_write_of_the_same_object_is_not_returned);
         tcase_add_test(tcase, zeroed_objects_read_as_corrupt);
         tcase_add_test(tcase, a_file_cut_short_under_the_tier_fails_the_one_read);
         tcase_add_test(tcase, a_file_cut_short_between_runs_is_a_miss);

@@ -188,6 +188,31 @@ START_TEST(a_lost_catalog_starts_empty_under_a_new_epoch)
 }
 END_TEST
 
+START_TEST(bytes_of_an_older_epoch_are_not_returned)
+{
+        struct driver_object object;
+        uint8_t *old = malloc(69632);
+        uint64_t offset, again;
+        uint32_t member;
+
+        fixture_open(&fixture);
+        object = store(1, 65536);
+        fixture_locate(&object, &member, &offset);
+        fixture_peek(&fixture, member, offset, old, 69632);
+        fixture_close(&fixture);
+        scratch_remove(fixture.catalog);
+        fixture_open(&fixture);
+        object = store(1, 65536);
+        fixture_locate(&object, &member, &again);
+        ck_assert_uint_eq(offset, again);
+        /* The same claim, place, key and generation: only the epoch tells them apart. */
+        fixture_poke(&fixture, member, offset, old, 69632);
+        ck_assert_int_eq(driver_read(&fixture.driver, &object), TIER_E_CORRUPT);
+        free(old);
+        fixture_close(&fixture);
+}
+END_TEST
+
 START_TEST(a_damaged_catalog_is_a_lost_one)
 {
         char path[160];
@@ -631,6 +656,7 @@ int main(void)
         tcase_add_test(tcase, two_daemons_on_one_catalog_are_refused);
         tcase_add_test(tcase, one_path_twice_is_refused);
         tcase_add_test(tcase, a_lost_catalog_starts_empty_under_a_new_epoch);
+        tcase_add_test(tcase, bytes_of_an_older_epoch_are_not_returned);
         tcase_add_test(tcase, a_damaged_catalog_is_a_lost_one);
         tcase_add_test(tcase, an_older_catalog_counts_as_lost);
         tcase_add_test(tcase, lost_data_under_a_catalog_are_misses);
