@@ -52,7 +52,7 @@ static struct kvt__arena *find_inode(struct kvt__arena_list *arenas, uint32_t id
 
         if (fstat(fd, &status) < 0)
                 return NULL;
-        TAILQ_FOREACH (arena, arenas, link)
+        TAILQ_FOREACH(arena, arenas, link)
                 if (arena->id == id && arena->device == status.st_dev &&
                     arena->inode == status.st_ino)
                         return arena;
@@ -99,7 +99,7 @@ struct kvt__arena *kvt__arena_find(struct kvt__arena_list *arenas, uint32_t id)
 {
         struct kvt__arena *arena;
 
-        TAILQ_FOREACH (arena, arenas, link)
+        TAILQ_FOREACH(arena, arenas, link)
                 if (arena->announced && arena->id == id)
                         return arena;
         return NULL;
@@ -109,7 +109,7 @@ void kvt__arenas_retract(struct kvt__arena_list *arenas)
 {
         struct kvt__arena *arena;
 
-        TAILQ_FOREACH (arena, arenas, link)
+        TAILQ_FOREACH(arena, arenas, link)
                 arena->announced = false;
 }
 

@@ -223,8 +223,8 @@ void kvt__call_answered(struct kvt_session *session, struct kvt__call *call)
 /* A cancel that runs out of time still completes after its target. */
 static void expire(struct kvt_session *session, struct kvt__call *call)
 {
-        struct kvt__call *target = call->kind == WIRE_CANCEL ? kvt__call_find(session, call->target)
-                                                             : NULL;
+        struct kvt__call *target =
+                call->kind == WIRE_CANCEL ? kvt__call_find(session, call->target) : NULL;
 
         if (target && !target->is_done)
                 kvt__call_abandon(session, target, KVT_CANCELLED);
@@ -275,7 +275,7 @@ void kvt__calls_cancel(struct kvt_session *session)
         struct kvt__call *call;
 
         /* Stopping a call adds records of its own, behind the last. */
-        RB_FOREACH (call, kvt__call_ids, &session->calls.ids) {
+        RB_FOREACH(call, kvt__call_ids, &session->calls.ids) {
                 if (call->id > last)
                         break;
                 if (call->is_done || call->is_internal)
@@ -291,7 +291,7 @@ bool kvt__calls_on_wire(struct kvt_session *session)
 {
         struct kvt__call *call;
 
-        RB_FOREACH (call, kvt__call_ids, &session->calls.ids)
+        RB_FOREACH(call, kvt__call_ids, &session->calls.ids)
                 if (call->is_on_wire)
                         return true;
         return false;

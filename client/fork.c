@@ -24,7 +24,7 @@ static void before_fork(void)
         struct kvt_session *session;
 
         pthread_mutex_lock(&list_lock);
-        LIST_FOREACH (session, &sessions, forks)
+        LIST_FOREACH(session, &sessions, forks)
                 pthread_mutex_lock(&session->lock);
 }
 
@@ -32,7 +32,7 @@ static void in_parent(void)
 {
         struct kvt_session *session;
 
-        LIST_FOREACH (session, &sessions, forks)
+        LIST_FOREACH(session, &sessions, forks)
                 pthread_mutex_unlock(&session->lock);
         pthread_mutex_unlock(&list_lock);
 }
@@ -49,7 +49,7 @@ static void in_child(void)
         struct kvt_session *session;
 
         atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
-        LIST_FOREACH (session, &sessions, forks) {
+        LIST_FOREACH(session, &sessions, forks) {
                 close_copy(&session->socket);
                 close_copy(&session->wake_fd);
                 close_copy(&session->ready_fd);
@@ -80,7 +80,7 @@ void kvt__fork_unregister(struct kvt_session *session)
         struct kvt_session *other;
 
         pthread_mutex_lock(&list_lock);
-        LIST_FOREACH (other, &sessions, forks) {
+        LIST_FOREACH(other, &sessions, forks) {
                 if (other == session) {
                         LIST_REMOVE(session, forks);
                         break;

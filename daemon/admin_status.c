@@ -197,6 +197,6 @@ json_t *admin_sessions(struct daemon *daemon, const json_t *arguments)
 
         (void)arguments;
         TAILQ_FOREACH(session, &daemon->sessions, link)
-        json_array_append_new(sessions, describe_session(session));
+                json_array_append_new(sessions, describe_session(session));
         return json_pack("{s:b, s:o}", "ok", 1, "sessions", sessions);
 }

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "daemon/acquire.h"
 #include "daemon/admin.h"
 #include "daemon/daemon.h"
 #include "daemon/handshake.h"
@@ -134,8 +135,7 @@ static void stop(struct daemon *daemon, const char *reason)
         presence_table_set_state(daemon->cache.presence, PRESENCE_STOPPED);
         listener_close(daemon);
         verify_cancel(daemon);
-        TAILQ_FOREACH(session, &daemon->sessions, link)
-        {
+        TAILQ_FOREACH(session, &daemon->sessions, link) {
                 say_bye(session);
                 session_close(session, METRICS_DAEMON_STOP, "daemon_stop", NULL);
                 session_end_leases(session);
@@ -162,7 +162,7 @@ static void on_turn(uv_check_t *check)
 
         if (daemon->is_closing)
                 return;
-        loads_retry(daemon);
+        acquires_retry(daemon);
         sessions_reap(daemon);
         if (daemon->phase == DAEMON_DRAINING && is_drained(daemon))
                 stop(daemon, "drained");
@@ -367,7 +367,7 @@ static void on_arena(void *user, const struct host_arena *arena)
                                     strerror(-r));
         }
         TAILQ_FOREACH(session, &daemon->sessions, link)
-        handshake_announce(session, arena);
+                handshake_announce(session, arena);
         log_debug("arena_up", "arena=%u bytes=%" PRIu64, arena->id, arena->bytes);
         serve_when_ready(daemon);
 }

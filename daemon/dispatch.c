@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "daemon/acquire.h"
 #include "daemon/admin.h"
 #include "daemon/answer.h"
+#include "daemon/assembly.h"
 #include "daemon/daemon.h"
 #include "daemon/dispatch.h"
 #include "daemon/handshake.h"
@@ -64,7 +66,7 @@ static void dispatch_batch(struct session *session, const struct wire_batch *bat
                 store_abort(session, batch);
                 return;
         case WIRE_ACQUIRE:
-                load_acquire(session, batch);
+                acquire_request(session, batch);
                 return;
         case WIRE_ADOPT:
                 load_adopt(session, batch);

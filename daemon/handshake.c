@@ -72,14 +72,23 @@ static uint16_t lower_minor(uint16_t a, uint16_t b)
         return a < b ? a : b;
 }
 
+/* The name goes into JSON and log lines: printable ASCII without quotes stays. */
+static void take_program(struct session *session, const struct wire_hello *hello)
+{
+        memcpy(session->program, hello->program, sizeof(session->program));
+        session->program[sizeof(session->program) - 1] = '\0';
+        for (char *c = session->program; *c; c++)
+                if (*c < ' ' || *c > '~' || *c == '"')
+                        *c = '?';
+}
+
 void handshake_hello(struct session *session, const struct wire_hello *hello)
 {
         struct daemon *daemon = session->daemon;
         struct wire_welcome welcome;
         size_t n_arenas = host_n_arenas(daemon->cache.host);
 
-        memcpy(session->program, hello->program, sizeof(session->program));
-        session->program[sizeof(session->program) - 1] = '\0';
+        take_program(session, hello);
         session->wants_table = !(hello->flags & WIRE_HELLO_ADMIN);
         if (!version_is_served(hello)) {
                 struct why why;

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The load side of a session: acquire, adopt, release, cancel.
+ * Loads: what an acquire or adopt was granted, until every object has arrived.
  *
- * An acquire is decided at once: it gets all the space that its objects need, with a lease
- * on each, or holds nothing and says why (BUSY, TOO_LARGE, MISS). What is in host memory is
- * answered at once; what comes up from below is reported as it arrives. With WAIT, an
- * acquire whose missing objects are all reserved by somebody stays undecided, holding
- * nothing, until they are committed, the last reservation is aborted, or its time is up.
- * Loop thread only.
+ * What is in host memory is answered at once; what comes up from below is reported as it
+ * arrives or fails. Release ends leases one by one, cancel ends those of a whole load that
+ * has not arrived. Loop thread only.
  */
 #pragma once
 
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "daemon/assembly.h"
 #include "daemon/host_copy.h"
 #include "daemon/session.h"
 
@@ -37,16 +33,37 @@ struct load {
         struct load_item items[];
 };
 
-/* An acquire that waits for reservations; undecided. */
-struct waiting_load {
-        TAILQ_ENTRY(waiting_load) link; /* of the session */
-        struct session *session;
-        struct assembly *acquire;
-        uint64_t deadline_ns;
-        bool is_ripe; /* something it may wait for has changed */
+/* One object of a load that is about to be granted. */
+struct planned {
+        struct host_copy *copy;
+        struct index_object *object; /* to be promoted; NULL when the copy is there or arriving */
+        struct wire_key_item key;
 };
 
-void load_acquire(struct session *session, const struct wire_batch *batch);
+struct load_grant {
+        uint64_t request;
+        const struct planned *planned; /* copies held by the caller */
+        uint32_t n;
+        uint32_t n_resident; /* leading ones that are in host memory */
+        struct grant *grant; /* the leases will refer to it */
+        bool with_checksums;
+        enum metrics_operation operation;
+};
+
+/* Leases every planned copy for the session and answers. 0 or -ENOMEM: nothing is leased. */
+int load_grant(struct session *session, const struct load_grant *granted);
+
+/* What a GRANTED message says. */
+struct load_decision {
+        uint32_t status;
+        uint32_t n_granted;
+        uint32_t n_resident;
+        uint32_t n_fitting;
+        const uint8_t *token; /* 16 bytes, or NULL */
+};
+
+void load_decide(struct session *session, uint64_t request, const struct load_decision *decision);
+
 void load_adopt(struct session *session, const struct wire_batch *batch);
 void load_release(struct session *session, const struct wire_batch *batch);
 void load_cancel(struct session *session, const struct wire_cancel *cancel);
@@ -54,13 +71,5 @@ void load_cancel(struct session *session, const struct wire_cancel *cancel);
 /* Answers an acquire or adopt of which nothing was looked at: nothing is granted. */
 void load_refuse(struct session *session, uint64_t request, uint32_t status);
 
-/* A reservation of this object was committed or given up: whoever waits looks again. */
-void loads_reservation_ended(struct daemon *daemon, const struct index_new_object *entry);
-
-/* Decides waiting acquires that are ripe or late. Called after each turn of the loop. */
-void loads_retry(struct daemon *daemon);
-
 /* The socket is gone: nothing is answered any more; leases stay. */
 void loads_hang_up(struct session *session);
-/* The session's leases are about to end. */
-void loads_end_session(struct session *session);

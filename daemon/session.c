@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "daemon/acquire.h"
 #include "daemon/admin.h"
 #include "daemon/daemon.h"
 #include "daemon/dispatch.h"
@@ -31,8 +32,8 @@ struct session *session_by_id(struct daemon *daemon, uint64_t id)
         struct session *session;
 
         TAILQ_FOREACH(session, &daemon->sessions, link)
-        if (session->id == id)
-                return session;
+                if (session->id == id)
+                        return session;
         return NULL;
 }
 
@@ -297,21 +298,21 @@ static void end_reservations(struct session *session)
         const struct lease *last = NULL;
         struct lease *lease;
 
-        LIST_FOREACH (lease, &session->leases, link) {
+        LIST_FOREACH(lease, &session->leases, link) {
                 if (!lease->is_reserved)
                         continue;
                 lease_leave_reservation(&session->daemon->leases, lease);
                 last = lease;
         }
         if (last)
-                loads_reservation_ended(session->daemon, &last->entry);
+                acquires_reservation_ended(session->daemon);
 }
 
 void session_end_leases(struct session *session)
 {
         struct lease *lease;
 
-        loads_end_session(session);
+        loads_hang_up(session);
         end_reservations(session);
         while ((lease = LIST_FIRST(&session->leases)))
                 lease_end(&session->daemon->leases, lease);
@@ -332,8 +333,7 @@ bool sessions_end_quarantine(struct daemon *daemon, const uint8_t secret[16])
 {
         struct session *session;
 
-        TAILQ_FOREACH(session, &daemon->sessions, link)
-        {
+        TAILQ_FOREACH(session, &daemon->sessions, link) {
                 if (session->state == SESSION_GREETING ||
                     memcmp(session->secret, secret, sizeof(session->secret)))
                         continue;

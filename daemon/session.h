@@ -33,7 +33,7 @@
 
 struct daemon;
 struct load;
-struct waiting_load;
+struct waiting_acquire;
 struct assembly;
 
 enum session_state {
@@ -91,7 +91,7 @@ struct session {
         uint32_t n_leases;
         uint64_t leased_bytes;
         TAILQ_HEAD(, load) loads;
-        TAILQ_HEAD(, waiting_load) waiting;
+        TAILQ_HEAD(, waiting_acquire) waiting;
         struct assembly *assembly; /* a request whose last part has not come */
 
         uint64_t stored_objects, stored_bytes, loaded_objects, loaded_bytes;

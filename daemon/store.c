@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "daemon/acquire.h"
 #include "daemon/answer.h"
 #include "daemon/assembly.h"
 #include "daemon/daemon.h"
@@ -62,8 +63,8 @@ static struct lease_set *find_set(struct session *session, uint64_t id)
         struct lease_set *set;
 
         LIST_FOREACH(set, &session->sets, link)
-        if (set->id == id)
-                return set;
+                if (set->id == id)
+                        return set;
         return NULL;
 }
 
@@ -375,7 +376,7 @@ static uint32_t publish(struct session *session, struct lease *lease,
         }
         free(checksums);
         lease_end(&daemon->leases, lease);
-        loads_reservation_ended(daemon, &entry);
+        acquires_reservation_ended(daemon);
         return status_of_publish(r);
 }
 
@@ -481,8 +482,7 @@ static uint32_t check_set(struct session *session, struct lease_set *set,
 
         for (uint32_t i = 0; i < assembly->n && !status; i++)
                 status = check_named(session, set, &assembly->commits[i], &n_write);
-        LIST_FOREACH(lease, &set->members, set_link)
-        {
+        LIST_FOREACH(lease, &set->members, set_link) {
                 lease->named = false;
                 if (!status && lease->kind == LEASE_HAVE && !member_holds(session, lease))
                         status = KVT_WIRE_STALE;
@@ -498,12 +498,11 @@ static void end_set(struct session *session, struct lease_set *set)
 
         while (n--) {
                 struct lease *lease = LIST_FIRST(&set->members);
-                struct index_new_object entry = lease->entry;
                 bool wrote = lease->kind == LEASE_WRITE;
 
                 lease_end(&session->daemon->leases, lease);
                 if (wrote)
-                        loads_reservation_ended(session->daemon, &entry);
+                        acquires_reservation_ended(session->daemon);
         }
 }
 
@@ -617,7 +616,6 @@ void store_commit(struct session *session, const struct wire_batch *batch)
 static uint32_t abort_one(struct session *session, uint64_t id)
 {
         struct lease *lease = lease_find(&session->daemon->leases, session, id);
-        struct index_new_object entry;
 
         if (!lease || lease->kind == LEASE_READ)
                 return KVT_WIRE_GONE;
@@ -625,9 +623,8 @@ static uint32_t abort_one(struct session *session, uint64_t id)
                 end_set(session, lease->set);
                 return KVT_WIRE_OK;
         }
-        entry = lease->entry;
         lease_end(&session->daemon->leases, lease);
-        loads_reservation_ended(session->daemon, &entry);
+        acquires_reservation_ended(session->daemon);
         return KVT_WIRE_OK;
 }
 

@@ -70,8 +70,8 @@ static uint64_t oldest_in(const struct transfer_list *list, uint64_t oldest_ns)
         const struct transfer *transfer;
 
         TAILQ_FOREACH(transfer, list, link)
-        if (transfer->began_ns < oldest_ns)
-                oldest_ns = transfer->began_ns;
+                if (transfer->began_ns < oldest_ns)
+                        oldest_ns = transfer->began_ns;
         return oldest_ns;
 }
 
@@ -82,8 +82,8 @@ double transfers_oldest_seconds(struct transfers *transfers, bool up)
 
         if (up) {
                 RB_FOREACH(transfer, transfer_tree, &transfers->up)
-                if (transfer->began_ns < oldest_ns)
-                        oldest_ns = transfer->began_ns;
+                        if (transfer->began_ns < oldest_ns)
+                                oldest_ns = transfer->began_ns;
         } else {
                 oldest_ns = oldest_in(&transfers->down, oldest_ns);
                 oldest_ns = oldest_in(&transfers->waiting, oldest_ns);
@@ -521,8 +521,7 @@ bool transfer_forget_when_written(struct cache *cache, struct host_copy *copy,
 {
         struct transfer *transfer;
 
-        TAILQ_FOREACH(transfer, &cache->transfers.down, link)
-        {
+        TAILQ_FOREACH(transfer, &cache->transfers.down, link) {
                 if (transfer->copy != copy || transfer->state != TRANSFER_WRITING)
                         continue;
                 assert(!transfer->on_forgotten);

@@ -299,8 +299,8 @@ static bool is_being_read(const struct nvme *nvme, uint64_t claim)
         const struct nvme_job *job;
 
         LIST_FOREACH(job, &nvme->reads_in_flight, read_link)
-        if (job->claim == claim)
-                return true;
+                if (job->claim == claim)
+                        return true;
         return false;
 }
 

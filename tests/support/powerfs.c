@@ -206,7 +206,7 @@ static size_t describe(struct powerfs *fs, char *text, size_t size)
         int n;
 
         LIST_FOREACH(node, &fs->tree.nodes, link)
-        n_unsynced += node->file.n_changes;
+                n_unsynced += node->file.n_changes;
         n = snprintf(text, size,
                      "power %s\nchanges %" PRIu64 "\nunsynced_writes %" PRIu64
                      "\nunsynced_names %u\nkept %u\nlost %u\ntorn %u\n",

@@ -410,10 +410,10 @@ int tree_sync_all(struct tree *tree)
         struct node *node;
 
         TAILQ_FOREACH(change, &tree->changes, link)
-        change->is_chosen = true;
+                change->is_chosen = true;
         LIST_FOREACH(node, &tree->nodes, link)
-        if (!node_is_directory(node))
-                file_sync(&node->file);
+                if (!node_is_directory(node))
+                        file_sync(&node->file);
         return apply_chosen(tree);
 }
 
@@ -421,8 +421,7 @@ static void choose_survivors(struct tree *tree, struct loss *loss)
 {
         struct name_change *change, *earlier;
 
-        TAILQ_FOREACH(change, &tree->changes, link)
-        {
+        TAILQ_FOREACH(change, &tree->changes, link) {
                 change->is_chosen = loss_keeps(loss);
                 for (earlier = TAILQ_FIRST(&tree->changes); earlier != change && change->is_chosen;
                      earlier = TAILQ_NEXT(earlier, link))
@@ -441,8 +440,7 @@ int tree_lose_power(struct tree *tree, struct loss *loss)
         r = apply_chosen(tree);
         if (r)
                 return r;
-        LIST_FOREACH(node, &tree->nodes, link)
-        {
+        LIST_FOREACH(node, &tree->nodes, link) {
                 if (node_is_directory(node))
                         continue;
                 r = file_lose_power(&node->file, loss);

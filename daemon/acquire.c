@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "daemon/acquire.h"
+#include "daemon/answer.h"
+#include "daemon/assembly.h"
+#include "daemon/daemon.h"
+#include "daemon/load.h"
+
+/* Keys that are looked up together. */
+#define FIND_WINDOW 64u
+
+/* What an acquire asks for, held against what there is. */
+struct plan {
+        uint32_t n;          /* leading items that exist, at most those asked for */
+        uint32_t n_resident; /* leading items in host memory */
+        uint32_t n_fitting;  /* leading items within the lease limit */
+        uint64_t new_leased_bytes;
+        struct planned *items;
+};
+
+static struct index_object *find_key(struct session *session, const struct wire_key_item *key)
+{
+        struct cache *cache = &session->daemon->cache;
+        struct index_boundary *boundary =
+                index_find_boundary(cache->index, session->layout, &key->boundary);
+
+        return boundary ? index_find_serving(cache->index, boundary, key->group, key->shard) : NULL;
+}
+
+/*
+ * Finds objects and copies, a window at a time: at a million objects nearly every access
+ * is a cache miss, and those of a window overlap.
+ */
+static void find_window(struct session *session, const struct assembly *acquire,
+                        struct planned *items, uint32_t first, uint32_t n)
+{
+        struct cache *cache = &session->daemon->cache;
+
+        index_prefetch(cache->index, session->layout, &acquire->keys[first].boundary,
+                       sizeof(acquire->keys[0]), n, false);
+        for (uint32_t i = first; i < first + n; i++) {
+                items[i].key = acquire->keys[i];
+                items[i].object = find_key(session, &acquire->keys[i]);
+                if (items[i].object && items[i].object->host != INDEX_NONE)
+                        host_copy_prefetch_id(&cache->copies, items[i].object->host);
+        }
+        for (uint32_t i = first; i < first + n; i++) {
+                const struct index_object *object = items[i].object;
+
+                if (!object)
+                        continue;
+                if (object->host != INDEX_NONE)
+                        items[i].copy = host_copy_at(&cache->copies, object->host);
+                else
+                        items[i].copy = transfer_arriving(cache, object);
+                placement_prefetch_touch(cache->index,
+                                         index_boundary_at(cache->index, object->boundary));
+        }
+}
+
+static void look_up(struct session *session, const struct assembly *acquire, struct plan *plan)
+{
+        uint64_t limit = daemon_lease_limit_final(session->daemon), bytes = 0;
+        bool all_resident = true;
+
+        for (uint32_t i = 0; i < acquire->n; i++) {
+                const struct index_object *object;
+                struct planned *planned = &plan->items[i];
+                uint64_t space;
+
+                if (i % FIND_WINDOW == 0)
+                        find_window(session, acquire, plan->items, i,
+                                    acquire->n - i < FIND_WINDOW ? acquire->n - i : FIND_WINDOW);
+                object = planned->object;
+                if (!object)
+                        break;
+                space = (object->raw_bytes + HOST_UNIT_BYTES - 1) / HOST_UNIT_BYTES *
+                        (uint64_t)HOST_UNIT_BYTES;
+                bytes += space;
+                if (!planned->copy || !planned->copy->n_leases)
+                        plan->new_leased_bytes += space;
+                all_resident &= object->host != INDEX_NONE;
+                plan->n = i + 1;
+                plan->n_resident += all_resident;
+                plan->n_fitting += bytes <= limit;
+        }
+}
+
+/* KVT_WIRE_OK, or why the plan is not to be granted. */
+static uint32_t judge(struct session *session, const struct assembly *acquire, struct plan *plan)
+{
+        const struct config *config = &session->daemon->config;
+        uint32_t flags = acquire->batch.flags;
+
+        if (plan->n < acquire->n && (!(flags & WIRE_ACQUIRE_PARTIAL) || !plan->n))
+                return KVT_WIRE_MISS;
+        if (flags & WIRE_ACQUIRE_RESIDENT && plan->n_resident < plan->n) {
+                if (!(flags & WIRE_ACQUIRE_PARTIAL) || !plan->n_resident)
+                        return KVT_WIRE_BUSY;
+                plan->n = plan->n_resident;
+        }
+        if (plan->n_fitting < plan->n || plan->n > config->session.leases_max)
+                return KVT_WIRE_TOO_LARGE;
+        if (session->n_leases + plan->n > config->session.leases_max)
+                return KVT_WIRE_REFUSED;
+        if (config->session.bytes_max &&
+            session->leased_bytes + plan->new_leased_bytes > config->session.bytes_max)
+                return KVT_WIRE_REFUSED;
+        if (session->daemon->cache.copies.leased_bytes + plan->new_leased_bytes >
+            daemon_lease_limit(session->daemon))
+                return KVT_WIRE_BUSY;
+        return KVT_WIRE_OK;
+}
+
+/* The copy made for an earlier item of the plan that is served by the same object. */
+static struct host_copy *copy_of_twin(const struct plan *plan, uint32_t i)
+{
+        for (uint32_t j = i; j-- > 0;)
+                if (plan->items[j].object == plan->items[i].object)
+                        return plan->items[j].copy;
+        return NULL;
+}
+
+static int make_room(struct session *session, struct plan *plan, uint32_t i)
+{
+        struct cache *cache = &session->daemon->cache;
+        struct planned *planned = &plan->items[i];
+        struct object_key key;
+
+        if (planned->object->flags & INDEX_READING) {
+                planned->copy = copy_of_twin(plan, i);
+                planned->object = NULL;
+                host_copy_use(planned->copy);
+                return 0;
+        }
+        index_key(cache->index, planned->object, &key);
+        return cache_new_copy(cache, &key, planned->object->raw_bytes, HOST_COPY_ARRIVING,
+                              UINT32_MAX, false, &planned->copy);
+}
+
+/*
+ * Ends the plan's own holds. An object whose promotion was not started is as it was; one
+ * whose promotion runs has been taken over by it (planned->object is NULL then).
+ */
+static void let_go(struct session *session, struct plan *plan, uint32_t n)
+{
+        struct cache *cache = &session->daemon->cache;
+
+        for (uint32_t i = 0; i < n; i++) {
+                struct planned *planned = &plan->items[i];
+
+                if (planned->object)
+                        planned->object->flags &= (uint16_t)~INDEX_READING;
+                host_copy_unuse(&cache->copies, planned->copy);
+        }
+}
+
+/*
+ * Holds what is in host memory first, so that making room for the rest cannot evict it.
+ * 0, CACHE_E_BUSY or -ENOMEM: then nothing is held.
+ */
+static int hold(struct session *session, struct plan *plan)
+{
+        uint32_t n_held = 0;
+        int r = 0;
+
+        for (uint32_t i = 0; i < plan->n; i++) {
+                if (!plan->items[i].copy)
+                        continue;
+                host_copy_use(plan->items[i].copy);
+                plan->items[i].object = NULL;
+        }
+        for (uint32_t i = 0; i < plan->n && !r; i++) {
+                struct planned *planned = &plan->items[i];
+
+                n_held = i + 1;
+                if (planned->copy)
+                        continue;
+                r = make_room(session, plan, i);
+                if (!r && planned->object)
+                        planned->object->flags |= INDEX_READING;
+        }
+        if (!r)
+                return 0;
+        /* Items behind the failed one hold a use only where a copy was there before. */
+        let_go(session, plan, n_held - 1);
+        for (uint32_t i = n_held; i < plan->n; i++)
+                if (plan->items[i].copy)
+                        host_copy_unuse(&session->daemon->cache.copies, plan->items[i].copy);
+        return r == CACHE_E_BUSY ? CACHE_E_BUSY : -ENOMEM;
+}
+
+static void start_promotions(struct session *session, struct plan *plan)
+{
+        struct cache *cache = &session->daemon->cache;
+
+        for (uint32_t i = 0; i < plan->n; i++) {
+                struct planned *planned = &plan->items[i];
+                int r;
+
+                if (!planned->object)
+                        continue;
+                planned->object->flags &= (uint16_t)~INDEX_READING;
+                r = transfer_up(cache, planned->object, planned->copy);
+                planned->object = NULL;
+                if (r) {
+                        planned->copy->state = HOST_COPY_FAILED;
+                        planned->copy->failure = r;
+                }
+        }
+}
+
+static void count_hits(struct session *session, const struct plan *plan)
+{
+        struct metrics *metrics = &session->daemon->metrics;
+
+        for (uint32_t i = 0; i < plan->n; i++)
+                metrics->hits_total[plan->items[i].copy &&
+                                                    plan->items[i].copy->state == HOST_COPY_READY
+                                            ? METRICS_HOST
+                                            : METRICS_NVME]++;
+}
+
+static void touch_all(struct session *session, const struct plan *plan)
+{
+        /* Deepest first, so that the root ends newest. */
+        for (uint32_t i = plan->n; i-- > 0;)
+                cache_touch(&session->daemon->cache, plan->items[i].object);
+}
+
+/* The plan's copies are held. 0, or a negative errno: then nothing is leased. */
+static int grant_held(struct session *session, const struct assembly *acquire, struct plan *plan)
+{
+        struct daemon *daemon = session->daemon;
+        struct load_grant granted = {
+                .request = acquire->request,
+                .planned = plan->items,
+                .n = plan->n,
+                .n_resident = plan->n_resident,
+                .with_checksums = acquire->batch.flags & WIRE_ACQUIRE_CHECKSUMS,
+                .operation = METRICS_ACQUIRE,
+        };
+        int r;
+
+        r = grant_new(&daemon->leases, session->engine_id, session->domain, session->layout,
+                      plan->n, &granted.grant);
+        if (r)
+                return r;
+        for (uint32_t i = 0; i < plan->n; i++)
+                grant_add_member(&daemon->leases, granted.grant, plan->items[i].copy,
+                                 &plan->items[i].key.boundary, plan->items[i].key.group,
+                                 plan->items[i].key.shard);
+        start_promotions(session, plan);
+        r = load_grant(session, &granted);
+        if (r)
+                grant_free_unused(&daemon->leases, granted.grant);
+        return r;
+}
+
+static uint32_t grant_plan(struct session *session, const struct assembly *acquire,
+                           struct plan *plan)
+{
+        int r = hold(session, plan);
+
+        if (r)
+                return r == CACHE_E_BUSY ? KVT_WIRE_BUSY : KVT_WIRE_NO_MEMORY;
+        r = grant_held(session, acquire, plan);
+        let_go(session, plan, plan->n);
+        return r ? KVT_WIRE_NO_MEMORY : KVT_WIRE_OK;
+}
+
+static void refuse(struct session *session, const struct assembly *acquire, const struct plan *plan,
+                   uint32_t status)
+{
+        struct answer answer;
+
+        load_decide(session, acquire->request,
+                    &(struct load_decision){.status = status,
+                                            .n_resident = plan->n_resident,
+                                            .n_fitting = plan->n_fitting});
+        answer_begin(&answer, session, acquire->request);
+        for (uint32_t i = 0; i < acquire->n; i++) {
+                /* Behind the first missing one nothing was looked at. */
+                uint32_t item = i < plan->n ? status : KVT_WIRE_MISS;
+
+                session->daemon->metrics.operation_objects_total[METRICS_ACQUIRE][item]++;
+                answer_status(&answer, i, item);
+        }
+        answer_end(&answer, false);
+        if (status == KVT_WIRE_MISS) {
+                session->daemon->metrics.misses_total += acquire->n - plan->n;
+                session->daemon->metrics.match_hint_refused_total++;
+        }
+}
+
+/* Every item that is missing is being written by somebody now. */
+static bool may_wait(struct session *session, const struct assembly *acquire)
+{
+        for (uint32_t i = 0; i < acquire->n; i++) {
+                const struct wire_key_item *key = &acquire->keys[i];
+
+                if (!find_key(session, key) &&
+                    !lease_is_reserved(&session->daemon->leases, session->layout, &key->boundary,
+                                       key->group, key->shard))
+                        return false;
+        }
+        return true;
+}
+
+/* Decides an acquire and answers it. */
+static void decide(struct session *session, const struct assembly *acquire)
+{
+        _cleanup_free_ struct planned *items = calloc(acquire->n, sizeof(*items));
+        struct plan plan = {.items = items};
+        uint32_t status = KVT_WIRE_NO_MEMORY;
+
+        if (!acquire->n) {
+                status = KVT_WIRE_INVALID;
+        } else if (items) {
+                look_up(session, acquire, &plan);
+                status = judge(session, acquire, &plan);
+        }
+        if (!status) {
+                count_hits(session, &plan);
+                touch_all(session, &plan);
+                status = grant_plan(session, acquire, &plan);
+        }
+        if (status)
+                refuse(session, acquire, &plan, status);
+}
+
+static bool start_waiting(struct session *session, struct assembly *acquire)
+{
+        struct waiting_acquire *waiting;
+
+        if (!(acquire->batch.flags & WIRE_ACQUIRE_WAIT) || !acquire->batch.timeout_ns)
+                return false;
+        for (uint32_t i = 0; i < acquire->n; i++) {
+                if (find_key(session, &acquire->keys[i]))
+                        continue;
+                if (!may_wait(session, acquire))
+                        return false;
+                waiting = calloc(1, sizeof(*waiting));
+                if (!waiting)
+                        return false;
+                waiting->session = session;
+                waiting->acquire = acquire;
+                waiting->deadline_ns = uv_hrtime() + acquire->batch.timeout_ns;
+                TAILQ_INSERT_TAIL(&session->waiting, waiting, link);
+                return true;
+        }
+        return false;
+}
+
+void acquire_request(struct session *session, const struct wire_batch *batch)
+{
+        struct assembly *acquire;
+
+        if (!assembly_add(session, batch, &acquire))
+                return;
+        if (start_waiting(session, acquire)) {
+                load_decide(session, acquire->request,
+                            &(struct load_decision){.status = KVT_WIRE_PENDING});
+                return;
+        }
+        decide(session, acquire);
+        assembly_free(acquire);
+}
+
+/* ---- waiting ---- */
+
+void acquires_reservation_ended(struct daemon *daemon)
+{
+        struct waiting_acquire *waiting;
+        struct session *session;
+        bool any = false;
+
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+                TAILQ_FOREACH(waiting, &session->waiting, link)
+                        any = waiting->is_ripe = true;
+        if (any)
+                daemon_wake(daemon);
+}
+
+static void waiting_free(struct waiting_acquire *waiting)
+{
+        TAILQ_REMOVE(&waiting->session->waiting, waiting, link);
+        assembly_free(waiting->acquire);
+        free(waiting);
+}
+
+static void retry_one(struct waiting_acquire *waiting, uint64_t now_ns)
+{
+        struct session *session = waiting->session;
+        bool late = now_ns >= waiting->deadline_ns;
+        bool complete = true;
+
+        if (!waiting->is_ripe && !late)
+                return;
+        waiting->is_ripe = false;
+        for (uint32_t i = 0; i < waiting->acquire->n && complete; i++)
+                complete = find_key(session, &waiting->acquire->keys[i]);
+        if (!complete && !late && may_wait(session, waiting->acquire))
+                return;
+        if (!complete && late)
+                load_refuse(session, waiting->acquire->request, KVT_WIRE_TIMEOUT);
+        else
+                decide(session, waiting->acquire);
+        waiting_free(waiting);
+}
+
+void acquires_retry(struct daemon *daemon)
+{
+        uint64_t now_ns = uv_hrtime();
+        struct session *session;
+
+        TAILQ_FOREACH(session, &daemon->sessions, link) {
+                struct waiting_acquire *waiting, *next;
+
+                for (waiting = TAILQ_FIRST(&session->waiting); waiting; waiting = next) {
+                        next = TAILQ_NEXT(waiting, link);
+                        retry_one(waiting, now_ns);
+                }
+        }
+}
+
+void acquire_cancel_waiting(struct session *session, uint64_t request)
+{
+        struct waiting_acquire *waiting;
+
+        TAILQ_FOREACH(waiting, &session->waiting, link) {
+                if (waiting->acquire->request != request)
+                        continue;
+                load_refuse(session, request, KVT_WIRE_CANCELLED);
+                waiting_free(waiting);
+                return;
+        }
+}
+
+void acquires_hang_up(struct session *session)
+{
+        struct waiting_acquire *waiting;
+
+        while ((waiting = TAILQ_FIRST(&session->waiting)))
+                waiting_free(waiting);
+}
