@@ -14,7 +14,7 @@
 #define MIB (UINT64_C(1024) * KIB)
 #define GIB (UINT64_C(1024) * MIB)
 
-static struct daemon_fixture daemon;
+static struct daemon_fixture fixture;
 
 static const uint64_t sizes[] = {
         1, 7, 4095, 4096, 4097, 64 * KIB, 256 * KIB + 1, 1 * MIB, 3 * MIB + 5, 16 * MIB,
@@ -26,7 +26,7 @@ static struct wire_client *open_client(void)
         struct wire_client *client = calloc(1, sizeof(*client));
 
         ck_assert_ptr_nonnull(client);
-        wire_client_open(client, daemon.socket);
+        wire_client_open(client, fixture.socket);
         return client;
 }
 
@@ -42,9 +42,9 @@ START_TEST(bytes_of_every_size_come_back_equal)
 {
         struct kvt_session *writer, *reader;
 
-        daemon_fixture_init(&daemon, NULL);
-        writer = flow_open(daemon.socket);
-        reader = flow_open(daemon.socket);
+        daemon_fixture_init(&fixture, NULL);
+        writer = flow_open(fixture.socket);
+        reader = flow_open(fixture.socket);
         for (uint64_t i = 0; i < N_SIZES; i++) {
                 ck_assert_int_eq(flow_get(reader, i, 0, 0, NULL), KVT_MISS);
                 ck_assert_int_eq(flow_put(writer, i, 0, sizes[i], 0), KVT_OK);
@@ -54,7 +54,7 @@ START_TEST(bytes_of_every_size_come_back_equal)
         }
         kvt_close(writer);
         kvt_close(reader);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -63,18 +63,18 @@ START_TEST(bytes_of_every_size_come_back_equal_from_nvme)
         struct daemon_options options = {.nvme_bytes = 96 * MIB};
         struct kvt_session *session;
 
-        daemon_fixture_init(&daemon, &options);
-        session = flow_open(daemon.socket);
+        daemon_fixture_init(&fixture, &options);
+        session = flow_open(fixture.socket);
         for (uint64_t i = 0; i < N_SIZES; i++)
                 ck_assert_int_eq(flow_put(session, i, 0, sizes[i], 0), KVT_OK);
-        daemon_wait_written(&daemon);
-        daemon_evict(&daemon, "host");
-        daemon_wait_number(&daemon, "host.objects", 0);
+        daemon_wait_written(&fixture);
+        daemon_evict(&fixture, "host");
+        daemon_wait_number(&fixture, "host.objects", 0);
         for (uint64_t i = 0; i < N_SIZES; i++)
                 ck_assert_int_eq(flow_get(session, i, 0, 0, NULL), KVT_OK);
-        ck_assert_uint_eq(daemon_number(&daemon, "host.objects"), N_SIZES);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.objects"), N_SIZES);
         kvt_close(session);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -83,13 +83,13 @@ static void store_and_load_one(uint64_t bytes)
         struct daemon_options options = {.piece_bytes = 2 * bytes, .n_pieces = 1};
         struct kvt_session *session;
 
-        daemon_fixture_init(&daemon, &options);
-        session = flow_open(daemon.socket);
+        daemon_fixture_init(&fixture, &options);
+        session = flow_open(fixture.socket);
         ck_assert_int_eq(flow_put(session, 1, 0, bytes, 0), KVT_OK);
         ck_assert_int_eq(flow_get(session, 1, 0, 0, NULL), KVT_OK);
         ck_assert_int_eq(flow_put(session, 2, 0, bytes + 1, 0), KVT_TOO_LARGE);
         kvt_close(session);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 
 START_TEST(an_object_of_256_mib_comes_back_equal)
@@ -109,7 +109,7 @@ END_TEST
 /* Stores three times what the host tier holds. */
 static void press(struct wire_client *client, uint64_t first, uint64_t bytes)
 {
-        uint64_t total = daemon.options.piece_bytes * daemon.options.n_pieces * 3;
+        uint64_t total = fixture.options.piece_bytes * fixture.options.n_pieces * 3;
 
         for (uint64_t i = 0; i < total / bytes; i++) {
                 struct wire_object object = wire_object(first + i, bytes);
@@ -123,7 +123,7 @@ START_TEST(evict_under_load_never_touches_leased_bytes)
         struct wire_client *reader, *writer;
         struct wire_object read[10], written[10];
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         reader = open_client();
         writer = open_client();
         for (unsigned i = 0; i < 10; i++) {
@@ -141,7 +141,7 @@ START_TEST(evict_under_load_never_touches_leased_bytes)
         press(writer, 1000, MIB);
         press(writer, 2000, 3 * MIB + 4096);
 
-        ck_assert_uint_gt(daemon_number(&daemon, "host.evicted"), 0);
+        ck_assert_uint_gt(daemon_number(&fixture, "host.evicted"), 0);
         for (unsigned i = 0; i < 10; i++) {
                 ck_assert(wire_client_holds(reader, &read[i]));
                 ck_assert(wire_client_holds(reader, &written[i]));
@@ -152,10 +152,10 @@ START_TEST(evict_under_load_never_touches_leased_bytes)
                 ck_assert_uint_eq(written[i].status, KVT_WIRE_OK);
                 ck_assert_uint_eq(wire_client_get(writer, &written[i]), KVT_WIRE_OK);
         }
-        ck_assert_uint_eq(daemon_number(&daemon, "host.leased_bytes"), 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.leased_bytes"), 0);
         close_client(reader);
         close_client(writer);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -167,8 +167,8 @@ static void store_60_percent(struct wire_client *client, struct wire_object *obj
                 objects[i] = wire_object(first + i, 64 * MIB / 20);
                 ck_assert_uint_eq(wire_client_put(client, &objects[i]), KVT_WIRE_OK);
         }
-        daemon_wait_written(&daemon);
-        daemon_evict(&daemon, "host");
+        daemon_wait_written(&fixture);
+        daemon_evict(&fixture, "host");
 }
 
 START_TEST(of_two_sessions_that_want_60_percent_one_is_told_busy)
@@ -178,7 +178,7 @@ START_TEST(of_two_sessions_that_want_60_percent_one_is_told_busy)
         struct wire_object of_a[12], of_b[12];
         uint64_t ask_a, ask_b;
 
-        daemon_fixture_init(&daemon, &options);
+        daemon_fixture_init(&fixture, &options);
         a = open_client();
         b = open_client();
         store_60_percent(a, of_a, 100);
@@ -202,7 +202,7 @@ START_TEST(of_two_sessions_that_want_60_percent_one_is_told_busy)
                           KVT_WIRE_OK);
         close_client(a);
         close_client(b);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -212,7 +212,7 @@ START_TEST(two_writers_together_get_no_more_than_the_lease_share)
         struct wire_object objects[2][12];
         uint64_t requests[2], granted = 0;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         for (unsigned w = 0; w < 2; w++) {
                 writers[w] = open_client();
                 for (unsigned i = 0; i < 12; i++)
@@ -233,7 +233,7 @@ START_TEST(two_writers_together_get_no_more_than_the_lease_share)
         ck_assert_uint_ge(granted, 64 * MIB * 7 / 10);
         for (unsigned w = 0; w < 2; w++)
                 close_client(writers[w]);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -244,7 +244,7 @@ START_TEST(a_boundary_above_the_share_is_too_large_and_says_what_fits)
         struct wire_granted granted;
         struct wire_client *client;
 
-        daemon_fixture_init(&daemon, &options);
+        daemon_fixture_init(&fixture, &options);
         client = open_client();
         store_60_percent(client, objects, 100);
         store_60_percent(client, objects + 12, 200);
@@ -255,7 +255,7 @@ START_TEST(a_boundary_above_the_share_is_too_large_and_says_what_fits)
         ck_assert_uint_eq(wire_client_acquire(client, 0, NULL, objects, granted.n_fitting),
                           KVT_WIRE_OK);
         close_client(client);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -288,7 +288,7 @@ START_TEST(a_set_is_visible_whole_or_not_at_all)
         struct wire_object set[] = {chunk(1), wire_object(1, 3 * MIB)};
         struct wire_client *client, *other;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         client = open_client();
         other = open_client();
 
@@ -313,10 +313,10 @@ START_TEST(a_set_is_visible_whole_or_not_at_all)
         ck_assert_uint_eq(set[1].status, KVT_WIRE_GONE);
         expect_get(other, set[0], KVT_WIRE_MISS);
         expect_get(other, set[1], KVT_WIRE_MISS);
-        ck_assert_uint_eq(daemon_number(&daemon, "host.leased_bytes"), 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.leased_bytes"), 0);
         close_client(client);
         close_client(other);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -326,7 +326,7 @@ START_TEST(a_set_is_stale_when_a_member_was_replaced_meanwhile)
         struct wire_object newer = chunk(1);
         struct wire_client *client, *other;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         client = open_client();
         other = open_client();
         newer.generation = 1;
@@ -346,10 +346,10 @@ START_TEST(a_set_is_stale_when_a_member_was_replaced_meanwhile)
         wire_client_end(client, WIRE_COMMIT, 7, &set[1], 1);
         ck_assert_uint_eq(set[1].status, KVT_WIRE_OK);
         expect_get(other, set[1], KVT_WIRE_OK);
-        ck_assert_uint_eq(daemon_number(&daemon, "host.leased_bytes"), 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.leased_bytes"), 0);
         close_client(client);
         close_client(other);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -359,7 +359,7 @@ START_TEST(a_member_that_lost_the_race_counts_as_committed)
         struct wire_object first = wire_object(1, MIB);
         struct wire_client *client, *other;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         client = open_client();
         other = open_client();
         reserve_set(client, 8, set, 2);
@@ -369,10 +369,10 @@ START_TEST(a_member_that_lost_the_race_counts_as_committed)
                 ck_assert_uint_eq(set[i].status, KVT_WIRE_OK);
                 expect_get(other, set[i], KVT_WIRE_OK);
         }
-        ck_assert_uint_eq(daemon_number(&daemon, "host.leased_bytes"), 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.leased_bytes"), 0);
         close_client(client);
         close_client(other);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -383,7 +383,7 @@ START_TEST(readers_keep_the_old_bytes_until_they_release)
         struct wire_object old = wire_object(1, 2 * MIB), newer = old;
         struct wire_client *reader, *writer;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         reader = open_client();
         writer = open_client();
         newer.generation = 1;
@@ -398,7 +398,7 @@ START_TEST(readers_keep_the_old_bytes_until_they_release)
         ck_assert_uint_eq(old.status, KVT_WIRE_OK);
         close_client(reader);
         close_client(writer);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -407,7 +407,7 @@ START_TEST(the_first_commit_wins_and_the_later_one_frees_its_bytes)
         struct wire_object first = wire_object(1, 2 * MIB), second = first;
         struct wire_client *a, *b;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         a = open_client();
         b = open_client();
         second.generation = 1;
@@ -422,10 +422,10 @@ START_TEST(the_first_commit_wins_and_the_later_one_frees_its_bytes)
         ck_assert_uint_eq(second.status, KVT_WIRE_OK);
         ck_assert_uint_eq(first.status, KVT_WIRE_ALREADY_HAVE);
         expect_get(a, second, KVT_WIRE_OK);
-        ck_assert_uint_eq(daemon_number(&daemon, "host.used_bytes"), 2 * MIB);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.used_bytes"), 2 * MIB);
         close_client(a);
         close_client(b);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -437,7 +437,7 @@ START_TEST(a_partial_acquire_grants_the_leading_run)
         struct wire_granted granted;
         struct wire_client *client;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         client = open_client();
         for (unsigned i = 0; i < 4; i++)
                 objects[i] = wire_object(i, MIB);
@@ -445,19 +445,19 @@ START_TEST(a_partial_acquire_grants_the_leading_run)
                 if (i != 2)
                         ck_assert_uint_eq(wire_client_put(client, &objects[i]), KVT_WIRE_OK);
         ck_assert_uint_eq(wire_client_acquire(client, 0, NULL, objects, 4), KVT_WIRE_MISS);
-        ck_assert_uint_eq(daemon_number(&daemon, "host.leased_bytes"), 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.leased_bytes"), 0);
         ck_assert_uint_eq(wire_client_acquire(client, WIRE_ACQUIRE_PARTIAL, &granted, objects, 4),
                           KVT_WIRE_OK);
         ck_assert_uint_eq(granted.n_granted, 2);
         for (unsigned i = 0; i < 2; i++)
                 ck_assert(wire_client_holds(client, &objects[i]));
-        ck_assert_uint_eq(daemon_number(&daemon, "host.leased_bytes"), 2 * MIB);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.leased_bytes"), 2 * MIB);
         wire_client_end(client, WIRE_RELEASE, 0, objects, 2);
         ck_assert_uint_eq(
                 wire_client_acquire(client, WIRE_ACQUIRE_PARTIAL, NULL, objects + 2, 2),
                 KVT_WIRE_MISS);
         close_client(client);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -467,7 +467,7 @@ START_TEST(a_waiting_acquire_ends_at_the_commit)
         struct wire_client *writer, *reader;
         uint64_t request;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         writer = open_client();
         reader = open_client();
         wire_client_reserve(writer, 0, &written, 1);
@@ -475,14 +475,14 @@ START_TEST(a_waiting_acquire_ends_at_the_commit)
         ck_assert_uint_eq(((const struct wire_granted *)wire_client_receive(reader))->status,
                           KVT_WIRE_PENDING);
         /* It waits without a lease and without space. */
-        ck_assert_uint_eq(daemon_number(&daemon, "host.leased_bytes"), MIB);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.leased_bytes"), MIB);
         wire_client_write(writer, &written);
         wire_client_end(writer, WIRE_COMMIT, 0, &written, 1);
         ck_assert_uint_eq(wire_client_finish(reader, request, NULL, &wanted, 1), KVT_WIRE_OK);
         ck_assert(wire_client_holds(reader, &wanted));
         close_client(writer);
         close_client(reader);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -492,7 +492,7 @@ START_TEST(a_waiting_acquire_ends_at_the_abort_of_the_last_reservation)
         struct wire_client *writer, *reader;
         uint64_t request;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         writer = open_client();
         reader = open_client();
         /* What nobody writes is not waited for. */
@@ -516,7 +516,7 @@ START_TEST(a_waiting_acquire_ends_at_the_abort_of_the_last_reservation)
         close_client(writer);
         ck_assert_uint_eq(wire_client_finish(reader, request, NULL, &wanted, 1), KVT_WIRE_MISS);
         close_client(reader);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
@@ -526,7 +526,7 @@ START_TEST(a_waiting_acquire_ends_at_its_deadline)
         struct wire_client *writer, *reader;
         uint64_t request, began_ms, took_ms;
 
-        daemon_fixture_init(&daemon, NULL);
+        daemon_fixture_init(&fixture, NULL);
         writer = open_client();
         reader = open_client();
         wire_client_reserve(writer, 0, &written, 1);
@@ -538,7 +538,7 @@ START_TEST(a_waiting_acquire_ends_at_its_deadline)
         ck_assert_uint_le(took_ms, 5000);
         close_client(writer);
         close_client(reader);
-        daemon_fixture_deinit(&daemon);
+        daemon_fixture_deinit(&fixture);
 }
 END_TEST
 
