@@ -94,6 +94,8 @@ static uint32_t judge(struct session *session, const struct assembly *acquire, s
         const struct config *config = &session->daemon->config;
         uint32_t flags = acquire->batch.flags;
 
+        if (!session->daemon->recovered)
+                return KVT_WIRE_BUSY;
         if (plan->n < acquire->n && (!(flags & WIRE_ACQUIRE_PARTIAL) || !plan->n))
                 return KVT_WIRE_MISS;
         if (flags & WIRE_ACQUIRE_RESIDENT && plan->n_resident < plan->n) {

@@ -118,6 +118,12 @@ static json_t *run(struct session *session, const char *name, const json_t *argu
         return admin_error("\"%s\" is not a command of this daemon", name);
 }
 
+/* Commands that read or drop what lies on NVMe. */
+static bool touches_tiers(const char *name)
+{
+        return !strcmp(name, "verify") || !strcmp(name, "evict") || !strcmp(name, "clear");
+}
+
 void admin_command(struct session *session, const struct wire_header *header)
 {
         json_t *arguments;
@@ -144,6 +150,9 @@ void admin_command(struct session *session, const struct wire_header *header)
         else if (!name)
                 reply(session, header->request, admin_error("no \"command\": it must be a string"),
                       false);
+        else if (!session->daemon->recovered && touches_tiers(name))
+                reply(session, header->request,
+                      admin_error("the NVMe tier is being recovered: try again"), false);
         else if (!strcmp(name, "verify"))
                 verify(session, header->request);
         else

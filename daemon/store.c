@@ -47,6 +47,9 @@ static uint32_t check_limits(struct session *session, uint64_t bytes)
 
         if (daemon->phase >= DAEMON_DRAINING)
                 return KVT_WIRE_DRAINING;
+        /* Generations and older copies are not known yet: nothing may be put beside them. */
+        if (!daemon->recovered)
+                return KVT_WIRE_BUSY;
         if (bytes > config->host.piece_bytes / 2 || bytes > daemon_lease_limit_final(daemon))
                 return KVT_WIRE_TOO_LARGE;
         if (session->n_leases >= config->session.leases_max)
