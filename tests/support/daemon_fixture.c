@@ -173,7 +173,7 @@ static void print_log(const struct daemon_fixture *fixture)
         fclose(file);
 }
 
-static void fail_if_ended(struct daemon_fixture *fixture)
+void daemon_expect_alive(struct daemon_fixture *fixture)
 {
         int status;
 
@@ -190,7 +190,7 @@ void daemon_wait_ready(struct daemon_fixture *fixture)
 
         daemon_wait_log(fixture, " ready ", "");
         while (daemon_number(fixture, "host.ready_bytes") < bytes) {
-                fail_if_ended(fixture);
+                daemon_expect_alive(fixture);
                 ck_assert_msg(daemon_now_ms() < deadline, "the host tier does not come up");
                 daemon_pause();
         }
@@ -273,7 +273,7 @@ void daemon_wait_log(struct daemon_fixture *fixture, const char *event, const ch
                 struct pollfd poll_fd = {.fd = watch, .events = POLLIN};
                 char events[4096];
 
-                fail_if_ended(fixture);
+                daemon_expect_alive(fixture);
                 ck_assert_msg(daemon_now_ms() < deadline, "no log line with \"%s\" and \"%s\"",
                               event, detail);
                 poll(&poll_fd, 1, 200);
@@ -322,7 +322,7 @@ static json_t *ask_well(struct daemon_fixture *fixture, const char *command)
         json_t *answer = daemon_ask(fixture, command);
 
         if (!answer)
-                fail_if_ended(fixture);
+                daemon_expect_alive(fixture);
         ck_assert_msg(answer != NULL, "no answer to %s", command);
         ck_assert_msg(json_is_true(json_object_get(answer, "ok")), "%s: %s", command,
                       json_string_value(json_object_get(answer, "error")));

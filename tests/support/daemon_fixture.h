@@ -52,6 +52,9 @@ void daemon_wait_ready(struct daemon_fixture *fixture);
 /* Waits for the end of one that was launched; returns its exit status, -1 for a signal. */
 int daemon_wait_end(struct daemon_fixture *fixture);
 
+/* Fails the test, with the log, when the daemon has ended by itself. */
+void daemon_expect_alive(struct daemon_fixture *fixture);
+
 /* SIGTERM: it has to drain and exit with 0. */
 void daemon_stop(struct daemon_fixture *fixture);
 void daemon_kill(struct daemon_fixture *fixture);
