@@ -122,7 +122,7 @@ static int set_mode(const struct config_key_spec *spec, struct config *config, c
 {
         size_t digits = strspn(value, "01234567");
 
-        if (!digits || value[digits] || digits > 5 || strtoul(value, NULL, 8) > 0777) {
+        if (!digits || value[digits] || strtoul(value, NULL, 8) > 0777) {
                 why_set(why,
                         "\"%.64s\" is not a file mode: use octal digits up to 0777, such as 0660",
                         value);

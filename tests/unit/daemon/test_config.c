@@ -345,6 +345,8 @@ START_TEST(numbers_keep_to_their_bounds)
         assert_override_refused(assignment, bounds[_i].key);
         snprintf(assignment, sizeof(assignment), "%s=%s", bounds[_i].key, bounds[_i].above);
         assert_override_refused(assignment, bounds[_i].key);
+        snprintf(assignment, sizeof(assignment), "%s=%sx", bounds[_i].key, bounds[_i].low);
+        assert_override_refused(assignment, bounds[_i].key);
         snprintf(assignment, sizeof(assignment), "%s=many", bounds[_i].key);
         assert_override_refused(assignment, bounds[_i].key);
         snprintf(assignment, sizeof(assignment), "%s=", bounds[_i].key);
