@@ -96,6 +96,13 @@ class Installed(unittest.TestCase):
         for page in ["kvtierd.8", "kvtierctl.1", "kvtier.3", "kvtierd.conf.5"]:
             self.only(page)
 
+    def test_commands_library_and_completion_are_there(self):
+        for name in ["kvtierd", "kvtier.h", "kvtier.pc", "libkvtier.a", "METRICS.md"]:
+            self.only(name)
+        self.assertEqual(
+            {path.parent.name for path in self.root.rglob("kvtierctl")}, {"bin", "completions"}
+        )
+
     def test_an_edited_configuration_survives_an_upgrade(self):
         config = self.only("kvtierd.conf")
         original = config.read_text()
