@@ -68,7 +68,7 @@ static json_t *host_tier(struct daemon *daemon)
                          (json_int_t)metrics->quarantined_bytes, "degraded", (int)usage.stalled,
                          "degraded_reason", usage.stalled ? usage.stall_reason : "",
                          "dropped_unwritten", (json_int_t)metrics->host_dropped_objects_total,
-                         "unwritten_bytes", (json_int_t)daemon->cache.copies.dirty_bytes);
+                         "unwritten_bytes", (json_int_t)cache_unwritten_bytes(&daemon->cache));
         if (tier)
                 json_object_update_new(tier, counters(metrics, METRICS_HOST));
         return tier;

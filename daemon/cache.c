@@ -37,6 +37,11 @@ void cache_deinit(struct cache *cache)
         host_copies_deinit(&cache->copies);
 }
 
+uint64_t cache_unwritten_bytes(const struct cache *cache)
+{
+        return cache->copies.dirty_bytes + cache->transfers.down_bytes;
+}
+
 uint32_t cache_now_s(const struct cache *cache)
 {
         return (uint32_t)(uv_now(cache->loop) / 1000);

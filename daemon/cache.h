@@ -56,6 +56,9 @@ int cache_init(struct cache *cache);
 /* Everything is quiet (transfers_are_idle(), no copy held by others). Drops all copies. */
 void cache_deinit(struct cache *cache);
 
+/* Bytes in host memory that no lower tier has yet, those on their way down included. */
+uint64_t cache_unwritten_bytes(const struct cache *cache);
+
 /* Seconds of the loop's clock, for placement. */
 uint32_t cache_now_s(const struct cache *cache);
 

@@ -130,7 +130,7 @@ static void stop(struct daemon *daemon, const char *reason)
         if (daemon->phase >= DAEMON_STOPPING)
                 return;
         log_info("stopping", "reason=\"%s\" unwritten_bytes=%" PRIu64, reason,
-                 daemon->cache.copies.dirty_bytes);
+                 cache_unwritten_bytes(&daemon->cache));
         daemon->phase = DAEMON_STOPPING;
         presence_table_set_state(daemon->cache.presence, PRESENCE_STOPPED);
         listener_close(daemon);
@@ -182,7 +182,7 @@ void daemon_drain(struct daemon *daemon, const char *reason)
                 return;
         }
         log_info("draining", "reason=%s seconds=%u unwritten_bytes=%" PRIu64, reason,
-                 daemon->config.drain.seconds, daemon->cache.copies.dirty_bytes);
+                 daemon->config.drain.seconds, cache_unwritten_bytes(&daemon->cache));
         daemon->phase = DAEMON_DRAINING;
         presence_table_set_state(daemon->cache.presence, PRESENCE_DRAINING);
         notify_stopping(daemon->config.drain.seconds + 10);

@@ -50,10 +50,9 @@ static void refresh_nvme(struct daemon *daemon)
                 transfers_oldest_seconds(&daemon->cache.transfers, true);
         metrics->tier_oldest_write_seconds[METRICS_NVME] =
                 transfers_oldest_seconds(&daemon->cache.transfers, false);
-        metrics->write_behind_backlog_bytes =
-                daemon->cache.write_policy == PLACEMENT_WRITE_STORE
-                        ? daemon->cache.copies.dirty_bytes + daemon->cache.transfers.down_bytes
-                        : daemon->cache.transfers.down_bytes;
+        metrics->write_behind_backlog_bytes = daemon->cache.write_policy == PLACEMENT_WRITE_STORE
+                                                      ? cache_unwritten_bytes(&daemon->cache)
+                                                      : daemon->cache.transfers.down_bytes;
 }
 
 static void refresh_sessions(struct daemon *daemon)
