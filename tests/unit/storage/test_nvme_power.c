@@ -122,6 +122,11 @@ START_TEST(a_power_loss_keeps_what_was_synced)
 }
 END_TEST
 
+static void close_at_once(struct nvme_fixture *of, struct driver_object *objects)
+{
+        fixture_close(of);
+}
+
 /* Objects of one size come and go over the same space until the power fails. */
 static void churn_until_cut(struct nvme_fixture *of, struct driver_object *objects)
 {
@@ -153,10 +158,10 @@ START_TEST(a_power_loss_at_any_moment_returns_nothing_wrong)
 
         seed = (uint64_t)_i + 1;
         begin(0);
-        fixture_open(&fixture); /* formatting is not what is cut here */
-        fixture_close(&fixture);
         for (uint32_t i = 0; i < N_ALL; i++)
                 objects[i] = driver_object(i, 200000);
+        /* Formatting is not what is cut here. */
+        fixture_die_after(&fixture, close_at_once, objects, N_ALL);
         fixture_die_after(&fixture, churn_until_cut, objects, N_ALL);
         restart_machine(2);
         fixture_open(&fixture);
