@@ -19,6 +19,7 @@
 #include "storage/nvme.h"
 
 #define HEARTBEAT_MS 100u
+#define STATUS_MS    5000u
 
 void daemon_wake(struct daemon *daemon)
 {
@@ -257,6 +258,7 @@ static void serve_when_ready(struct daemon *daemon)
         daemon->phase = DAEMON_RUNNING;
         presence_table_set_state(daemon->cache.presence, PRESENCE_SERVING);
         notify_ready();
+        daemon->watchdog_due_ns = 0; /* tells the state with the next beat */
         log_info("ready", "seconds=%.3f", (double)(uv_hrtime() - daemon->started_ns) / 1e9);
 }
 
@@ -265,11 +267,15 @@ static void tell_manager(struct daemon *daemon, uint64_t now_ns)
         uint64_t period_ms = notify_watchdog_period_ms();
         struct host_usage host;
 
-        if (!period_ms || now_ns < daemon->watchdog_due_ns)
+        if (now_ns < daemon->watchdog_due_ns)
                 return;
-        daemon->watchdog_due_ns = now_ns + period_ms * 1000000 / 2;
-        host_usage(daemon->cache.host, &host);
+        if (!period_ms || period_ms > STATUS_MS)
+                period_ms = STATUS_MS;
+        daemon->watchdog_due_ns = now_ns + period_ms * 1000000;
         notify_watchdog();
+        if (daemon->is_closing)
+                return;
+        host_usage(daemon->cache.host, &host);
         notify_status("%u sessions, host memory %" PRIu64 " of %" PRIu64 " MiB up%s",
                       daemon->n_sessions, host.ready_bytes >> 20, host.configured_bytes >> 20,
                       host.stalled ? ", waiting for free memory" : "");
@@ -280,16 +286,19 @@ static void on_heartbeat(uv_timer_t *timer)
         struct daemon *daemon = timer->data;
         uint64_t now_ns = uv_hrtime();
 
-        presence_table_beat(daemon->cache.presence, now_ns);
+        if (daemon->cache.presence)
+                presence_table_beat(daemon->cache.presence, now_ns);
         if (daemon->heartbeat_due_ns)
                 metrics_observe(&daemon->metrics.loop_lag_seconds,
                                 now_ns > daemon->heartbeat_due_ns
                                         ? (double)(now_ns - daemon->heartbeat_due_ns) / 1e9
                                         : 0);
         daemon->heartbeat_due_ns = now_ns + HEARTBEAT_MS * 1000000u;
+        tell_manager(daemon, now_ns);
+        if (daemon->is_closing)
+                return;
         listener_resume(daemon);
         serve_when_ready(daemon);
-        tell_manager(daemon, now_ns);
 }
 
 static void on_wake(uv_async_t *async)
@@ -359,6 +368,9 @@ static void on_arena(void *user, const struct host_arena *arena)
         struct session *session;
         int r;
 
+        /* The tier that would register it is on its way out, and nobody will use it. */
+        if (daemon->is_closing)
+                return;
         if (daemon->cache.nvme) {
                 r = daemon->cache.nvme->ops.add_memory(daemon->cache.nvme, arena->id, arena->base,
                                                        arena->bytes);
@@ -418,8 +430,12 @@ static int is_ready_for_http(void *user, struct why *why)
 
 static void refresh_for_http(void *user, struct metrics *metrics)
 {
+        const struct daemon *daemon = user;
+
         (void)metrics;
-        daemon_refresh_metrics(user);
+        /* The last scrapes of a stopping daemon see the last gauges. */
+        if (!daemon->is_closing)
+                daemon_refresh_metrics(user);
 }
 
 static int open_http(struct daemon *daemon, struct why *why)

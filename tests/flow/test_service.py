@@ -91,6 +91,23 @@ class ServiceManager(unittest.TestCase):
             self.assertIn("EXTEND_TIMEOUT_USEC=", daemon.wait_for("STOPPING=1"))
             self.assertFalse((daemon.folder / "sock").exists())
 
+    def test_a_stop_while_arenas_come_up_is_clean(self):
+        for _ in range(15):
+            with Daemon(start=False) as daemon:
+                for override in [
+                    "host.piece_bytes=4MiB",
+                    f"nvme.paths={daemon.folder}/pool",
+                    "nvme.bytes=64MiB",
+                ]:
+                    daemon.arguments += ["--set", override]
+                daemon.start()
+                daemon.wait_for("READY=1")
+                self.assertEqual(daemon.stop(), 0, daemon.read_log())
+
+    def test_the_status_is_told_without_a_watchdog(self):
+        with Daemon() as daemon:
+            self.assertIn("host memory", daemon.wait_for("STATUS="))
+
     def test_a_log_line_is_an_event_with_fields(self):
         with Daemon() as daemon:
             daemon.stop()
