@@ -248,23 +248,22 @@ struct search {
         const uint32_t *tokens;
         const struct chain *chain;
         struct digest *ends; /* room for all ends of one chunk */
-        uint64_t *fingerprints;
 };
 
 /* The highest index whose cell is present, plus 1; 0: none. */
 static size_t last_present(const struct search *search, const struct digest *digests, size_t n)
 {
-        const struct presence_view *view = &search->table->view;
-        struct presence_bits bits;
+        struct presence_block block;
 
-        presence_fingerprints(search->table->seeds[search->bank], digests, n,
-                              search->fingerprints);
-        for (size_t i = n; i > 0; i--) {
-                if (i > 32)
-                        presence_prefetch(view, search->fingerprints[i - 33]);
-                if (presence_lookup(view, search->fingerprints[i - 1], &bits) &&
-                    bits.present & search->mask)
-                        return i;
+        while (n > 0) {
+                uint32_t length = n < PRESENCE_BLOCK ? (uint32_t)n : PRESENCE_BLOCK;
+
+                n -= length;
+                presence_lookup_block(&search->table->view, search->table->seeds[search->bank],
+                                      digests + n, length, &block);
+                for (uint32_t i = length; i > 0; i--)
+                        if (block.bits[i - 1].present & search->mask)
+                                return n + i;
         }
         return 0;
 }
@@ -308,17 +307,15 @@ static enum kvt_status find_in(const struct kvt__table *table, const struct kvt_
         size_t longest = chain->chunk_tokens && chain->n_chunks ? chain->chunk_tokens
                                                                 : chain->rest;
         _cleanup_free_ struct digest *ends = calloc(longest + 1, sizeof(ends[0]));
-        _cleanup_free_ uint64_t *fingerprints = calloc(longest + 1, sizeof(fingerprints[0]));
         struct search search = {
                 .table = table,
                 .tokens = blob->tokens,
                 .chain = chain,
                 .ends = ends,
-                .fingerprints = fingerprints,
         };
         uint32_t cell;
 
-        if (!ends || !fingerprints)
+        if (!ends)
                 return KVT_NO_MEMORY;
         if (blob->group >= LAYOUT_GROUPS_MAX || table->first_cell[blob->group] < 0 ||
             blob->shard >= table->n_shards[blob->group])

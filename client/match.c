@@ -1,58 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Probing the presence table, a window of digests at a time: all home buckets of a window
- * are asked for before the first is read, so that their cache misses overlap.
+ * What the presence table says about many boundaries, in order. The first bank, which is
+ * all that most layouts have, is read in blocks with their cache misses overlapped; blocks
+ * grow, so that an early miss has not cost much.
  */
 #include <string.h>
 
 #include "client/session.h"
 
-#define WINDOW 32u
+#define FIRST_BLOCK 32u
 
-struct probe {
-        bool present; /* every cell of the kind asked about */
-        bool resident;
-};
+_Static_assert(FIRST_BLOCK <= PRESENCE_BLOCK, "blocks grow up to the largest");
+
+static uint32_t next_block(uint32_t block)
+{
+        return block * 4 < PRESENCE_BLOCK ? block * 4 : PRESENCE_BLOCK;
+}
 
 /* What the cells of one boundary say, over all banks. */
 struct boundary {
-        struct probe paged;
-        struct probe state;
+        bool has_paged, has_state;
+        bool paged_resident, state_resident;
 };
 
-static struct probe test(uint64_t mask, const struct presence_bits *bits, struct probe so_far)
+static void add_bank(const struct kvt__table *table, uint32_t bank,
+                     const struct presence_bits *bits, struct boundary *boundary)
 {
-        so_far.present = so_far.present && !(mask & ~bits->present);
-        so_far.resident = so_far.resident && !(mask & ~bits->resident);
-        return so_far;
+        uint64_t absent = ~bits->present, away = ~bits->resident;
+
+        boundary->has_paged &= !(table->paged[bank] & absent);
+        boundary->has_state &= !(table->state[bank] & absent);
+        boundary->paged_resident &= !(table->paged[bank] & away);
+        boundary->state_resident &= !(table->state[bank] & away);
 }
 
-static struct presence_bits lookup(const struct kvt__table *table, uint64_t fingerprint)
+/* Layouts of more than 64 cells: the further banks of one boundary, one miss after another. */
+static void add_further_banks(const struct kvt__table *table, const struct digest *digest,
+                              struct boundary *boundary)
 {
-        struct presence_bits bits;
+        for (uint32_t bank = 1; bank < table->n_banks && boundary->has_paged; bank++) {
+                struct presence_bits bits = {0};
+                uint64_t fingerprint = presence_fingerprint(table->seeds[bank], digest);
 
-        return presence_lookup(&table->view, fingerprint, &bits) ? bits : (struct presence_bits){0};
-}
-
-static void probe_window(const struct kvt__table *table, const struct digest *digests, uint32_t n,
-                         struct boundary *ret_boundaries)
-{
-        uint64_t fingerprints[WINDOW];
-
-        for (uint32_t i = 0; i < n; i++)
-                ret_boundaries[i] = (struct boundary){{true, true}, {true, true}};
-        for (uint32_t bank = 0; bank < table->n_banks; bank++) {
-                presence_fingerprints(table->seeds[bank], digests, n, fingerprints);
-                for (uint32_t i = 0; i < n; i++)
-                        presence_prefetch(&table->view, fingerprints[i]);
-                for (uint32_t i = 0; i < n; i++) {
-                        struct presence_bits bits = lookup(table, fingerprints[i]);
-
-                        ret_boundaries[i].paged = test(table->paged[bank], &bits,
-                                                       ret_boundaries[i].paged);
-                        ret_boundaries[i].state = test(table->state[bank], &bits,
-                                                       ret_boundaries[i].state);
-                }
+                if (!presence_lookup(&table->view, fingerprint, &bits))
+                        bits = (struct presence_bits){0};
+                add_bank(table, bank, &bits, boundary);
         }
 }
 
@@ -72,30 +64,42 @@ static uint32_t limit(const struct kvt__table *table, const struct kvt_match_que
         return n;
 }
 
+/* Counts boundary number @reached; false when its paged chunks end the run. */
+static bool reach(struct kvt_match *match, const struct boundary *boundary, uint32_t reached,
+                  bool *is_resident)
+{
+        if (!boundary->has_paged)
+                return false;
+        *is_resident = *is_resident && boundary->paged_resident;
+        match->kv_boundaries = reached;
+        if (!boundary->has_state)
+                return true;
+        match->boundaries = reached;
+        if (*is_resident && boundary->state_resident)
+                match->resident_boundaries = reached;
+        return true;
+}
+
 static void match(const struct kvt__table *table, const struct kvt_match_query *query,
                   struct kvt_match *match)
 {
         const struct digest *digests = (const void *)query->digests;
-        uint32_t n = limit(table, query);
-        struct boundary boundaries[WINDOW];
-        bool resident = true;
+        uint32_t n = limit(table, query), size = FIRST_BLOCK, length;
+        struct presence_block block;
+        bool is_resident = true;
 
-        for (uint32_t first = 0; first < n; first += WINDOW) {
-                uint32_t window = n - first < WINDOW ? n - first : WINDOW;
+        for (uint32_t first = 0; first < n; first += length, size = next_block(size)) {
+                length = n - first < size ? n - first : size;
+                presence_lookup_block(&table->view, table->seeds[0], digests + first, length,
+                                      &block);
+                for (uint32_t i = 0; i < length; i++) {
+                        struct boundary boundary = {true, true, true, true};
 
-                probe_window(table, digests + first, window, boundaries);
-                for (uint32_t i = 0; i < window; i++) {
-                        const struct boundary *b = &boundaries[i];
-
-                        if (!b->paged.present)
+                        add_bank(table, 0, &block.bits[i], &boundary);
+                        if (table->n_banks > 1)
+                                add_further_banks(table, &digests[first + i], &boundary);
+                        if (!reach(match, &boundary, first + i + 1, &is_resident))
                                 return;
-                        resident = resident && b->paged.resident;
-                        match->kv_boundaries = first + i + 1;
-                        if (!b->state.present)
-                                continue;
-                        match->boundaries = first + i + 1;
-                        if (resident && b->state.resident)
-                                match->resident_boundaries = first + i + 1;
                 }
         }
 }
@@ -128,21 +132,18 @@ enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_qu
 static void probe(const struct kvt__table *table, const struct digest *digests, size_t n,
                   uint64_t *ret_present, uint64_t *ret_resident)
 {
-        uint64_t fingerprints[WINDOW];
+        struct presence_block block;
+        uint32_t length;
 
-        for (size_t first = 0; first < n; first += WINDOW) {
-                size_t window = n - first < WINDOW ? n - first : WINDOW;
-
-                presence_fingerprints(table->seeds[0], digests + first, window, fingerprints);
-                for (size_t i = 0; i < window; i++)
-                        presence_prefetch(&table->view, fingerprints[i]);
-                for (size_t i = 0; i < window; i++) {
-                        struct presence_bits bits = lookup(table, fingerprints[i]);
-
+        for (size_t first = 0; first < n; first += length) {
+                length = n - first < PRESENCE_BLOCK ? (uint32_t)(n - first) : PRESENCE_BLOCK;
+                presence_lookup_block(&table->view, table->seeds[0], digests + first, length,
+                                      &block);
+                for (uint32_t i = 0; i < length; i++) {
                         if (ret_present)
-                                ret_present[first + i] = bits.present;
+                                ret_present[first + i] = block.bits[i].present;
                         if (ret_resident)
-                                ret_resident[first + i] = bits.resident;
+                                ret_resident[first + i] = block.bits[i].resident;
                 }
         }
 }

@@ -10,6 +10,9 @@
 /* Enough for any writer that runs; a dead one is not waited for. */
 #define PRESENCE_TRIES 32
 
+/* Buckets of a block that are asked for ahead of the one that is read. */
+#define BLOCK_AHEAD 32
+
 uint64_t presence_n_buckets(uint64_t objects_max)
 {
         uint64_t buckets = objects_max - objects_max / 4;
@@ -60,13 +63,6 @@ uint64_t presence_fingerprint(uint64_t seed, const struct digest *boundary)
         uint64_t fingerprint = XXH3_64bits_withSeed(boundary->bytes, DIGEST_BYTES, seed);
 
         return fingerprint ? fingerprint : 1;
-}
-
-void presence_fingerprints(uint64_t seed, const struct digest *boundaries, size_t n,
-                           uint64_t *ret_fingerprints)
-{
-        for (size_t i = 0; i < n; i++)
-                ret_fingerprints[i] = presence_fingerprint(seed, &boundaries[i]);
 }
 
 enum probe_result {
@@ -128,4 +124,127 @@ bool presence_lookup(const struct presence_view *view, uint64_t fingerprint,
                         bucket = 0;
         }
         return false;
+}
+
+static const struct presence_entry *bucket_at(const struct presence_view *view,
+                                              uint64_t fingerprint, unsigned distance)
+{
+        uint64_t bucket = presence_home(fingerprint, view->n_buckets) + distance;
+
+        if (bucket >= view->n_buckets)
+                bucket -= view->n_buckets;
+        return &view->entries[bucket * PRESENCE_BUCKET_ENTRIES];
+}
+
+/*
+ * One try at reading the entry of @bucket that has @fingerprint; zeros and false when there
+ * is none, or when it is being written. Without a branch on what the table holds: a wrong
+ * guess would throw away the work on all buckets behind, whose misses then come one by one.
+ */
+static bool read_once(const struct presence_entry *bucket, uint64_t fingerprint,
+                      struct presence_bits *ret_bits)
+{
+        _Static_assert(PRESENCE_BUCKET_ENTRIES == 2, "two entries to pick from");
+        const struct presence_entry *entry =
+                bucket + (atomic_load_explicit(&bucket[1].fingerprint, memory_order_relaxed) ==
+                          fingerprint);
+        /* Ordered and paired as in probe_entry(). */
+        uint32_t before = atomic_load_explicit(&entry->sequence, memory_order_acquire);
+        uint64_t found = atomic_load_explicit(&entry->fingerprint, memory_order_acquire);
+        uint64_t present = atomic_load_explicit(&entry->present, memory_order_acquire);
+        uint64_t resident = atomic_load_explicit(&entry->resident, memory_order_acquire);
+        uint32_t flags = atomic_load_explicit(&entry->flags, memory_order_acquire);
+        uint32_t after = atomic_load_explicit(&entry->sequence, memory_order_relaxed);
+        bool is_read = (found == fingerprint) & !(before & 1) & (before == after);
+        uint64_t mask = -(uint64_t)is_read;
+
+        ret_bits->present = present & mask;
+        ret_bits->resident = resident & mask;
+        ret_bits->flags = flags & (uint32_t)mask;
+        return is_read;
+}
+
+/*
+ * Loads in a loop as short as can be, so that as many as possible are under way at once.
+ * Where address translation misses too, as in a large table it does, prefetches alone help
+ * little.
+ */
+static void touch_homes(const struct presence_view *view, uint32_t n,
+                        const struct presence_block *block)
+{
+        uint64_t sum = 0;
+
+        for (uint32_t i = 0; i < n && i < BLOCK_AHEAD; i++)
+                presence_prefetch(view, block->fingerprints[i]);
+        for (uint32_t i = 0; i < n; i++) {
+                uint32_t ahead = i + BLOCK_AHEAD < n ? i + BLOCK_AHEAD : n - 1;
+
+                presence_prefetch(view, block->fingerprints[ahead]);
+                sum += atomic_load_explicit(&bucket_at(view, block->fingerprints[i], 0)->fingerprint,
+                                            memory_order_relaxed);
+        }
+        __asm__ volatile("" : : "r"(sum)); /* the loads are what is wanted */
+}
+
+static uint32_t look_home(const struct presence_view *view, uint32_t n,
+                          struct presence_block *block)
+{
+        uint32_t n_elsewhere = 0;
+
+        touch_homes(view, n, block);
+        for (uint32_t i = 0; i < n; i++) {
+                const struct presence_entry *bucket = bucket_at(view, block->fingerprints[i], 0);
+                bool is_read, overflows;
+
+                is_read = read_once(bucket, block->fingerprints[i], &block->bits[i]);
+                /* What is being written now counts as elsewhere: it is read again there. */
+                overflows = (atomic_load_explicit(&bucket->flags, memory_order_relaxed) >>
+                             PRESENCE_OVERFLOW_SHIFT) |
+                            (atomic_load_explicit(&bucket[0].sequence, memory_order_relaxed) & 1) |
+                            (atomic_load_explicit(&bucket[1].sequence, memory_order_relaxed) & 1);
+                block->elsewhere[n_elsewhere] = (uint16_t)i;
+                n_elsewhere += !is_read & overflows;
+                /* At home this asks for what is there already. */
+                __builtin_prefetch(bucket + PRESENCE_BUCKET_ENTRIES * !is_read);
+        }
+        return n_elsewhere;
+}
+
+/* One bucket further for all that are not found yet. Returns how many are left. */
+static uint32_t look_further(const struct presence_view *view, unsigned distance,
+                             uint32_t n_elsewhere, struct presence_block *block)
+{
+        uint32_t n_left = 0;
+
+        for (uint32_t j = 0; j < n_elsewhere; j++) {
+                uint16_t i = block->elsewhere[j];
+                const struct presence_entry *bucket =
+                        bucket_at(view, block->fingerprints[i], distance);
+                bool is_read = read_once(bucket, block->fingerprints[i], &block->bits[i]);
+
+                block->elsewhere[n_left] = i;
+                n_left += !is_read;
+                __builtin_prefetch(bucket + PRESENCE_BUCKET_ENTRIES * !is_read);
+        }
+        return n_left;
+}
+
+void presence_lookup_block(const struct presence_view *view, uint64_t seed,
+                           const struct digest *boundaries, uint32_t n,
+                           struct presence_block *ret_block)
+{
+        uint32_t left;
+
+        for (uint32_t i = 0; i < n; i++)
+                ret_block->fingerprints[i] = presence_fingerprint(seed, &boundaries[i]);
+        left = look_home(view, n, ret_block);
+        for (unsigned distance = 1; left && distance < PRESENCE_PROBE_BUCKETS / 2; distance++)
+                left = look_further(view, distance, left, ret_block);
+        /* The last few, and those that were being written. */
+        for (uint32_t j = 0; j < left; j++) {
+                uint16_t i = ret_block->elsewhere[j];
+
+                if (!presence_lookup(view, ret_block->fingerprints[i], &ret_block->bits[i]))
+                        ret_block->bits[i] = (struct presence_bits){0};
+        }
 }

@@ -33,6 +33,7 @@
 #define PRESENCE_BUCKET_ENTRIES 2u
 #define PRESENCE_PROBE_BUCKETS  8u
 #define PRESENCE_CELLS_PER_BANK 64u
+#define PRESENCE_BLOCK          256u /* most lookups of one presence_lookup_block() */
 
 /* presence_entry.flags */
 #define PRESENCE_REMOTE_ONLY    (1u << 0) /* some cell is in the remote tier only */
@@ -111,10 +112,6 @@ uint64_t presence_seed(uint64_t hash_key, uint32_t domain, const struct digest *
 /* Fingerprint of a boundary under @seed; never 0. */
 uint64_t presence_fingerprint(uint64_t seed, const struct digest *boundary);
 
-/* The same for @n boundaries in a row, without the call that each would cost. */
-void presence_fingerprints(uint64_t seed, const struct digest *boundaries, size_t n,
-                           uint64_t *ret_fingerprints);
-
 static inline uint64_t presence_home(uint64_t fingerprint, uint64_t n_buckets)
 {
         return ((fingerprint >> 32) * n_buckets) >> 32;
@@ -130,3 +127,15 @@ static inline void presence_prefetch(const struct presence_view *view, uint64_t 
 /* True and the bits when the boundary is in the table; false is a miss. */
 bool presence_lookup(const struct presence_view *view, uint64_t fingerprint,
                      struct presence_bits *ret_bits);
+
+/* Many lookups at once, with their cache misses overlapped. Meant to live on the stack. */
+struct presence_block {
+        struct presence_bits bits[PRESENCE_BLOCK]; /* zeros for a miss */
+        uint64_t fingerprints[PRESENCE_BLOCK];
+        uint16_t elsewhere[PRESENCE_BLOCK]; /* those not at home */
+};
+
+/* Looks up @n boundaries, at most PRESENCE_BLOCK, into @ret_block->bits. */
+void presence_lookup_block(const struct presence_view *view, uint64_t seed,
+                           const struct digest *boundaries, uint32_t n,
+                           struct presence_block *ret_block);

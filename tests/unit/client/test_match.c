@@ -189,6 +189,25 @@ START_TEST(probe_gives_the_raw_bits)
 }
 END_TEST
 
+/* So many that buckets overflow into their neighbours. */
+START_TEST(probe_finds_what_lives_away_from_home)
+{
+        static struct kvt_digest many[1400];
+        static uint64_t present[1400];
+
+        start(false);
+        for (uint32_t i = 0; i < 1400; i++) {
+                memcpy(many[i].bytes, &i, sizeof(i));
+                if (i % 2)
+                        fake_put(&fake, &many[i], i, 1);
+        }
+        ck_assert_int_eq(kvt_probe(session, many, 1400, present, NULL), KVT_OK);
+        for (uint32_t i = 0; i < 1400; i++)
+                ck_assert_uint_eq(present[i], i % 2 ? i : 0);
+        stop();
+}
+END_TEST
+
 static Suite *match_suite(void)
 {
         Suite *suite = suite_create("client/match");
@@ -204,6 +223,7 @@ static Suite *match_suite(void)
         tcase_add_test(tests, match_misses_after_a_hang_up_and_comes_back);
         tcase_add_test(tests, match_misses_while_the_heart_does_not_beat);
         tcase_add_test(tests, probe_gives_the_raw_bits);
+        tcase_add_test(tests, probe_finds_what_lives_away_from_home);
         suite_add_tcase(suite, tests);
         return suite;
 }
