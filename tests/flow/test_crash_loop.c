@@ -5,7 +5,6 @@
  * object: nothing, or a generation from the last answered commit to the last one that was
  * begun.
  */
-#include <check.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>

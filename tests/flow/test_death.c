@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sockets that close, processes that die, and what they held: nothing is lost, nothing moves. */
-#include <check.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>

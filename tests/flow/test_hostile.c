@@ -3,7 +3,6 @@
  * Clients that attack, misbehave or are many. Whatever they do, the daemon lives, tells the
  * log why it let go of them, and a good session beside them goes on storing and loading.
  */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>

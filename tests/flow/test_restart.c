@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a stop, a kill and a start keep, lose, and never bring back. */
-#include <check.h>
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Storing and loading through a real daemon: bytes, eviction, limits, sets, waiting. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 

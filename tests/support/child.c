@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -7,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/check_quietly.h"
 #include "tests/support/child.h"
 
 void child_start(struct child *child, void (*run)(struct child *self, void *argument),

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "tests/support/check_quietly.h"
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/scratch.h"
 #include "tests/support/wire_client.h"
@@ -84,6 +84,12 @@ static void make_nvme_folder(struct daemon_fixture *fixture)
 
 void daemon_fixture_init(struct daemon_fixture *fixture, const struct daemon_options *options)
 {
+        daemon_fixture_prepare(fixture, options);
+        daemon_start(fixture);
+}
+
+void daemon_fixture_prepare(struct daemon_fixture *fixture, const struct daemon_options *options)
+{
         memset(fixture, 0, sizeof(*fixture));
         if (options)
                 fixture->options = *options;
@@ -102,7 +108,6 @@ void daemon_fixture_init(struct daemon_fixture *fixture, const struct daemon_opt
         snprintf(fixture->log, sizeof(fixture->log), "%s/log", fixture->folder);
         make_nvme_folder(fixture);
         write_config(fixture);
-        daemon_start(fixture);
 }
 
 /* ---- start ---- */
@@ -194,6 +199,24 @@ void daemon_wait_ready(struct daemon_fixture *fixture)
                 ck_assert_msg(daemon_now_ms() < deadline, "the host tier does not come up");
                 daemon_pause();
         }
+}
+
+bool daemon_wait_outcome(struct daemon_fixture *fixture)
+{
+        uint64_t deadline = daemon_now_ms() + DAEMON_PATIENCE_MS;
+        int status;
+
+        while (!daemon_has_logged(fixture, " ready ", "")) {
+                if (waitpid(fixture->pid, &status, WNOHANG) == fixture->pid) {
+                        fixture->pid = 0;
+                        ck_assert_msg(WIFEXITED(status), "the daemon crashed at start");
+                        return false;
+                }
+                ck_assert_msg(daemon_now_ms() < deadline, "the daemon neither starts nor ends");
+                daemon_pause();
+        }
+        daemon_wait_ready(fixture);
+        return true;
 }
 
 void daemon_start(struct daemon_fixture *fixture)

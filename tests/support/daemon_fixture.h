@@ -39,7 +39,9 @@ struct daemon_fixture {
         unsigned n_fds; /* of the test when it began */
 };
 
-/* Makes the folder and starts the daemon. */
+/* Makes the folder and the configuration. */
+void daemon_fixture_prepare(struct daemon_fixture *fixture, const struct daemon_options *options);
+/* And starts the daemon. */
 void daemon_fixture_init(struct daemon_fixture *fixture, const struct daemon_options *options);
 /* Stops the daemon when it runs, looks for leftovers, removes the folder. */
 void daemon_fixture_deinit(struct daemon_fixture *fixture);
@@ -49,6 +51,8 @@ void daemon_start(struct daemon_fixture *fixture);
 /* Starts it without waiting for more than the process. */
 void daemon_launch(struct daemon_fixture *fixture);
 void daemon_wait_ready(struct daemon_fixture *fixture);
+/* True when it serves, false when it has refused to start. */
+bool daemon_wait_outcome(struct daemon_fixture *fixture);
 /* Waits for the end of one that was launched; returns its exit status, -1 for a signal. */
 int daemon_wait_end(struct daemon_fixture *fixture);
 

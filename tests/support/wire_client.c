@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "proto/layout.h"
 #include "proto/message.h"
 #include "proto/status.h"
+#include "tests/support/check_quietly.h"
 #include "tests/support/content.h"
 #include "tests/support/wire_client.h"
 
