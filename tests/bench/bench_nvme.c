@@ -334,8 +334,8 @@ int main(int argc, char **argv)
         scratch_make_in(argc > 1 ? argv[1] : "/var/tmp", folder, sizeof(folder));
         open_tier(bench, folder, space_mib << 20);
         make_arena(bench);
-        measure(bench, 3u << 19, "1.5MiB", runs);
-        measure(bench, 6u << 20, "6MiB", runs);
+        measure(bench, 3u << 19, "1.5m", runs);
+        measure(bench, 6u << 20, "6m", runs);
         bench->tier->ops.close(bench->tier, on_closed, NULL);
         uv_run(&bench->loop, UV_RUN_DEFAULT);
         uv_loop_close(&bench->loop);
