@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "storage/catalog.h"
@@ -331,6 +332,11 @@ int catalog_open(struct catalog **ret_catalog, uv_loop_t *loop, const char *path
         }
         *ret_catalog = catalog;
         return 0;
+}
+
+int catalog_check(const char *path, struct why *why)
+{
+        return access(path, F_OK) < 0 && errno == ENOENT ? 0 : check_folder(path, why);
 }
 
 int catalog_destroy(const char *path, struct why *why)

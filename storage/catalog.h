@@ -58,6 +58,12 @@ struct catalog_op {
  */
 int catalog_open(struct catalog **ret_catalog, uv_loop_t *loop, const char *path, struct why *why);
 
+/*
+ * Would catalog_open() take @path: does not exist, is an empty folder, or holds a catalog
+ * and nothing else? 0, CATALOG_E_FOREIGN or a negative errno. Changes nothing.
+ */
+int catalog_check(const char *path, struct why *why);
+
 /* Removes what catalog_open() made. 0 or a negative errno. */
 int catalog_destroy(const char *path, struct why *why);
 

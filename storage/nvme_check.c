@@ -70,7 +70,7 @@ static int check_found(const struct member *member, bool format, struct why *why
 }
 
 static int check_existing(const char *path, const struct nvme_options *options, uint64_t share,
-                          struct why *why)
+                          uint64_t *used, struct why *why)
 {
         struct member member;
         struct stat st;
@@ -79,6 +79,8 @@ static int check_existing(const char *path, const struct nvme_options *options, 
         if (r)
                 return r == MEMBER_E_BUSY ? 0 : r;
         r = check_found(&member, options->format, why);
+        if (!r && !member.found && !options->format)
+                *used += member.superblock.size_bytes;
         if (!r && member.is_block && share > member.size_bytes) {
                 why_set(why, "%s has %llu bytes, fewer than its share of %llu", path,
                         (unsigned long long)member.size_bytes, (unsigned long long)share);
@@ -91,7 +93,7 @@ static int check_existing(const char *path, const struct nvme_options *options, 
 }
 
 static int check_path(const char *path, const struct nvme_options *options, uint64_t share,
-                      struct why *why)
+                      uint64_t *used, struct why *why)
 {
         _cleanup_free_ char *file = member_data_path(path);
         int r;
@@ -99,14 +101,14 @@ static int check_path(const char *path, const struct nvme_options *options, uint
         if (!file)
                 return err_raise(-ENOMEM);
         if (!access(file, F_OK))
-                return check_existing(file, options, share, why);
+                return check_existing(file, options, share, used, why);
         r = check_parent(file, "NVMe path", why);
         return r ? r : check_room(file, 0, share, why);
 }
 
 int nvme_check(const struct nvme_options *options, struct why *why)
 {
-        uint64_t share;
+        uint64_t share, used = 0;
         int r = 0;
 
         if (!options->n_paths || options->n_paths > NVME_MEMBERS_MAX) {
@@ -122,7 +124,19 @@ int nvme_check(const struct nvme_options *options, struct why *why)
                 return err_raise(-EINVAL);
         }
         for (uint32_t i = 0; !r && i < options->n_paths; i++)
-                r = check_path(options->paths[i], options, share, why);
+                r = check_path(options->paths[i], options, share, &used, why);
+        if (!r && used > options->bytes) {
+                why_set(why,
+                        "the pool's files take %llu bytes, more than the limit of %llu: "
+                        "raise the limit to that, or run kvtierd --format to start with smaller "
+                        "ones",
+                        (unsigned long long)used, (unsigned long long)options->bytes);
+                return err_raise(-EINVAL);
+        }
+        if (!r)
+                r = catalog_check(options->catalog_path, why);
+        if (r > 0)
+                return err_raise(-EEXIST);
         if (!r && access(options->catalog_path, W_OK | X_OK) < 0)
                 r = check_parent(options->catalog_path, "catalog", why);
         return r;

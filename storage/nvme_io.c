@@ -65,28 +65,41 @@ struct nvme_job *nvme_job_free(struct nvme_job *job)
         return NULL;
 }
 
+/* Index of the first memory whose arena id is not below @arena_id. */
+static uint32_t find_memory(const struct nvme *nvme, uint32_t arena_id)
+{
+        uint32_t low = 0, high = nvme->n_memories;
+
+        while (low < high) {
+                uint32_t middle = low + (high - low) / 2;
+
+                if (nvme->memories[middle].arena_id < arena_id)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return low;
+}
+
 /* The registered slot of @bytes, and how far it reaches; IO_NO_BUFFER when there is none. */
 static int32_t find_buffer(const struct nvme *nvme, uint32_t arena_id, const uint8_t *bytes,
                            uint64_t *length)
 {
-        if (arena_id == TIER_MEMORY_UNREGISTERED)
-                return IO_NO_BUFFER;
-        for (uint32_t i = 0; i < nvme->n_memories; i++) {
-                const struct nvme_memory *memory = &nvme->memories[i];
-                uint64_t at, rest;
+        const struct nvme_memory *memory;
+        uint32_t index = find_memory(nvme, arena_id);
+        uint64_t at, rest;
 
-                if (memory->arena_id != arena_id)
-                        continue;
-                if (!memory->slots || bytes < memory->base ||
-                    bytes >= memory->base + memory->length)
-                        return IO_NO_BUFFER;
-                at = (uint64_t)(bytes - memory->base);
-                rest = IO_BUFFER_BYTES_MAX - at % IO_BUFFER_BYTES_MAX;
-                if (*length > rest)
-                        *length = rest;
-                return memory->slots[at / IO_BUFFER_BYTES_MAX];
-        }
-        return IO_NO_BUFFER;
+        if (index == nvme->n_memories)
+                return IO_NO_BUFFER;
+        memory = &nvme->memories[index];
+        if (memory->arena_id != arena_id || !memory->slots || bytes < memory->base ||
+            bytes >= memory->base + memory->length)
+                return IO_NO_BUFFER;
+        at = (uint64_t)(bytes - memory->base);
+        rest = IO_BUFFER_BYTES_MAX - at % IO_BUFFER_BYTES_MAX;
+        if (*length > rest)
+                *length = rest;
+        return memory->slots[at / IO_BUFFER_BYTES_MAX];
 }
 
 static const struct tier_segment *segments_of(const struct nvme_job *job, uint32_t *ret_n)
@@ -278,12 +291,16 @@ int nvme_add_memory(struct tier *tier, uint32_t arena_id, void *base, uint64_t l
         struct nvme_memory *memories =
                 realloc(nvme->memories, (nvme->n_memories + 1) * sizeof(*memories));
         struct nvme_memory *memory;
+        uint32_t index;
         int r;
 
         if (!memories)
                 return err_raise(-ENOMEM);
         nvme->memories = memories;
-        memory = &memories[nvme->n_memories++];
+        index = find_memory(nvme, arena_id);
+        memory = &memories[index];
+        memmove(memory + 1, memory, (nvme->n_memories - index) * sizeof(*memory));
+        nvme->n_memories++;
         *memory = (struct nvme_memory){.arena_id = arena_id, .base = base, .length = length};
         r = register_memory(nvme, memory);
         /* On the thread pool nothing is registered, which has been said. */
@@ -300,14 +317,14 @@ int nvme_add_memory(struct tier *tier, uint32_t arena_id, void *base, uint64_t l
 void nvme_remove_memory(struct tier *tier, uint32_t arena_id)
 {
         struct nvme *nvme = (struct nvme *)tier;
+        uint32_t index = find_memory(nvme, arena_id);
 
-        for (uint32_t i = 0; i < nvme->n_memories; i++) {
-                if (nvme->memories[i].arena_id != arena_id)
-                        continue;
-                remove_slots(nvme, &nvme->memories[i]);
-                nvme->memories[i] = nvme->memories[--nvme->n_memories];
+        if (index == nvme->n_memories || nvme->memories[index].arena_id != arena_id)
                 return;
-        }
+        remove_slots(nvme, &nvme->memories[index]);
+        nvme->n_memories--;
+        memmove(&nvme->memories[index], &nvme->memories[index + 1],
+                (nvme->n_memories - index) * sizeof(*nvme->memories));
 }
 
 void nvme_drop_memories(struct nvme *nvme)

@@ -137,7 +137,7 @@ struct nvme {
         uint32_t n_free_headers;
         uint16_t free_headers[NVME_HEADER_BLOCKS];
 
-        struct nvme_memory *memories;
+        struct nvme_memory *memories; /* sorted by arena id */
         uint32_t n_memories;
 
         uv_timer_t sync_timer;

@@ -530,6 +530,8 @@ START_TEST(a_smaller_cap_than_the_files_is_refused_with_the_remedy)
         fixture_open(&fixture);
         fixture_close(&fixture);
         fixture.options.bytes = 16 * MIB;
+        ck_assert_int_eq(nvme_check(&fixture.options, &fixture.why), -EINVAL);
+        ck_assert_ptr_nonnull(strstr(fixture.why.text, "33554432"));
         ck_assert_int_eq(fixture_try_open(&fixture), -EINVAL);
         ck_assert_ptr_nonnull(strstr(fixture.why.text, "33554432"));
         ck_assert_ptr_nonnull(strstr(fixture.why.text, "--format"));
@@ -589,6 +591,9 @@ START_TEST(check_agrees_with_open_and_changes_nothing)
         ck_assert_int_eq(nvme_check(&fixture.options, &fixture.why), 0); /* in use: fine */
         fixture_close(&fixture);
         ck_assert_int_eq(nvme_check(&fixture.options, &fixture.why), 0);
+        fixture.options.catalog_path = fixture.folder; /* the data files lie there */
+        ck_assert_int_eq(nvme_check(&fixture.options, &fixture.why), -EEXIST);
+        fixture.options.catalog_path = fixture.catalog;
         write_file(fixture.paths[0], "letter", 6);
         ck_assert_int_eq(nvme_check(&fixture.options, &fixture.why), -EEXIST);
 }
