@@ -136,6 +136,7 @@ static void stop(struct daemon *daemon, const char *reason)
         presence_table_set_state(daemon->cache.presence, PRESENCE_STOPPED);
         listener_close(daemon);
         verify_cancel(daemon);
+        transfers_stop(&daemon->cache);
         TAILQ_FOREACH(session, &daemon->sessions, link) {
                 say_bye(session);
                 session_close(session, METRICS_DAEMON_STOP, "daemon_stop", NULL);

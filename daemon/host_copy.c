@@ -81,6 +81,7 @@ static void free_when_unheld(struct host_copies *copies, struct host_copy *copy)
         if (copy->extents != &copy->extent)
                 free(copy->extents);
         free(copy->checksums);
+        free(copy->expected);
         record_pool_give_back(&copies->pool, copy->id);
         if (copies->on_space)
                 copies->on_space(copies->on_space_user);

@@ -60,6 +60,7 @@ struct host_copy {
         struct host_extent *extents; /* &extent when there is one */
         struct host_extent extent;
         struct checksum_list *checksums; /* NULL: not computed yet */
+        struct checksum_list *expected;  /* the writer's, until it is compared; or NULL */
         bool hashing;                    /* a checksum job runs */
         bool dirty;                      /* published, and no lower tier has it */
         struct host_copy_waiters waiters;

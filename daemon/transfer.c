@@ -110,7 +110,6 @@ struct hash_job {
         uv_work_t work;
         struct cache *cache;
         struct host_copy *copy;
-        struct checksum_list *given; /* to compare with, or NULL */
         struct checksum_list *computed;
         struct checksum_segment segments[HOST_EXTENTS_MAX];
         uint32_t n_segments;
@@ -139,6 +138,20 @@ static bool differs(const struct checksum_list *given, const struct checksum_lis
                       computed->n_pieces * sizeof(computed->pieces[0])) != 0;
 }
 
+/* Compares with the list that the writer gave, once there are two. */
+static void judge_written(struct cache *cache, struct host_copy *copy)
+{
+        if (!copy->expected || !copy->checksums)
+                return;
+        if (differs(copy->expected, copy->checksums)) {
+                cache->metrics->corrupt_objects_total[METRICS_HOST]++;
+                if (copy->object != INDEX_NONE)
+                        cache_drop(cache, index_object_at(cache->index, copy->object),
+                                   METRICS_UNREADABLE);
+        }
+        free(steal_ptr(copy->expected));
+}
+
 static void on_hashed(uv_work_t *work, int status)
 {
         struct hash_job *job = work->data;
@@ -151,20 +164,14 @@ static void on_hashed(uv_work_t *work, int status)
         cache->metrics->checksum_seconds_total += job->seconds;
         copy->hashing = false;
         copy->checksums = job->computed;
-        if (job->given && differs(job->given, job->computed)) {
-                cache->metrics->corrupt_objects_total[METRICS_HOST]++;
-                if (copy->object != INDEX_NONE)
-                        cache_drop(cache, index_object_at(cache->index, copy->object),
-                                   METRICS_UNREADABLE);
-        }
-        free(job->given);
         free(job);
+        judge_written(cache, copy);
         host_copy_wake(copy);
         host_copy_unuse(&cache->copies, copy);
         progress(cache);
 }
 
-static int start_hashing(struct cache *cache, struct host_copy *copy, struct checksum_list *given)
+static int start_hashing(struct cache *cache, struct host_copy *copy)
 {
         struct hash_job *job = calloc(1, sizeof(*job));
 
@@ -177,7 +184,6 @@ static int start_hashing(struct cache *cache, struct host_copy *copy, struct che
         job->work.data = job;
         job->cache = cache;
         job->copy = copy;
-        job->given = given;
         job->n_segments = host_copy_checksum_segments(&cache->copies, copy, job->segments);
         copy->hashing = true;
         host_copy_use(copy);
@@ -190,16 +196,21 @@ int transfer_hash(struct cache *cache, struct host_copy *copy)
 {
         if (copy->checksums || copy->hashing)
                 return 0;
-        return start_hashing(cache, copy, NULL);
+        return start_hashing(cache, copy);
 }
 
 int transfer_verify_written(struct cache *cache, struct host_copy *copy,
                             struct checksum_list *checksums)
 {
-        int r = start_hashing(cache, copy, checksums);
+        int r;
 
+        free(copy->expected);
+        copy->expected = checksums;
+        r = transfer_hash(cache, copy);
         if (r)
-                free(checksums);
+                free(steal_ptr(copy->expected));
+        else
+                judge_written(cache, copy);
         return r;
 }
 
@@ -322,7 +333,7 @@ static void on_down_hashed(struct host_copy_waiter *waiter)
                 (struct transfer *)((char *)waiter - offsetof(struct transfer, waiter));
 
         /* Replaced or dropped while it was hashed: nothing to write any more. */
-        if (transfer->copy->object == INDEX_NONE) {
+        if (transfer->copy->object == INDEX_NONE || transfer->cache->transfers.stopped) {
                 TAILQ_REMOVE(&transfer->cache->transfers.down, transfer, link);
                 end_down(transfer);
                 return;
@@ -498,7 +509,7 @@ static void pump_cold(struct cache *cache)
 
 void transfers_pump(struct cache *cache)
 {
-        if (!cache->nvme || cache->transfers.pumping)
+        if (!cache->nvme || cache->transfers.pumping || cache->transfers.stopped)
                 return;
         cache->transfers.pumping = true;
         retry_waiting(cache);
@@ -514,6 +525,17 @@ void transfers_drain(struct cache *cache)
 {
         cache->transfers.draining = true;
         transfers_pump(cache);
+}
+
+void transfers_stop(struct cache *cache)
+{
+        struct transfer *transfer;
+
+        cache->transfers.stopped = true;
+        while ((transfer = TAILQ_FIRST(&cache->transfers.waiting))) {
+                TAILQ_REMOVE(&cache->transfers.waiting, transfer, link);
+                end_down(transfer);
+        }
 }
 
 bool transfer_forget_when_written(struct cache *cache, struct host_copy *copy,

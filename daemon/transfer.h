@@ -43,6 +43,7 @@ struct transfers {
         uint64_t down_bytes;
         uint64_t up_bytes;
         bool draining;               /* write down everything dirty, whatever the policy */
+        bool stopped;                /* no write-down begins any more */
         bool pumping;                /* guards against starting anew from inside a start */
         bool paused;                 /* the tier said so; ends with its on_ready */
         uint64_t cold_scan_at_bytes; /* stored bytes at which the cold end is looked at again */
@@ -62,6 +63,12 @@ void transfers_pump(struct cache *cache);
 
 /* From now on everything dirty is to be written, newest first. */
 void transfers_drain(struct cache *cache);
+
+/*
+ * The time to write is over: no further write-down begins, those that wait end unwritten,
+ * and what the tier is at work on comes to its end.
+ */
+void transfers_stop(struct cache *cache);
 
 /*
  * @copy's generation is being replaced while it has a write-down (INDEX_WRITING). True:

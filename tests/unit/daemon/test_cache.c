@@ -424,6 +424,72 @@ START_TEST(a_writer_whose_checksums_do_not_match_is_dropped)
 }
 END_TEST
 
+/* Under "store" the write-down has begun to hash before the writer's list is looked at. */
+static void verify_while_it_goes_down(bool right)
+{
+        struct checksum_list *list = calloc(1, sizeof(*list));
+        struct checksum_segment segments[HOST_EXTENTS_MAX];
+        struct object_key key = key_of(1);
+        struct host_copy *copy;
+
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        copy = host_copy_of(1);
+        ck_assert(copy->hashing);
+        checksum_compute(list, &key, OBJECT, segments,
+                         host_copy_checksum_segments(&cache.copies, copy, segments));
+        list->pieces[0] ^= !right;
+        ck_assert_int_eq(transfer_verify_written(&cache, copy, list), 0);
+        wait_until(transfers_are_idle(&cache.transfers) && !cache.n_forgetting);
+        ck_assert_uint_eq(metrics.checksum_bytes_total, OBJECT);
+}
+
+START_TEST(a_written_list_costs_no_second_hash)
+{
+        verify_while_it_goes_down(true);
+        ck_assert(is_below(1));
+        ck_assert_uint_eq(metrics.corrupt_objects_total[METRICS_HOST], 0);
+}
+END_TEST
+
+START_TEST(a_wrong_written_list_keeps_the_object_out_of_the_tier)
+{
+        verify_while_it_goes_down(false);
+        ck_assert_ptr_null(find(1));
+        ck_assert_uint_eq(tier_objects(), 0);
+        ck_assert_uint_eq(metrics.corrupt_objects_total[METRICS_HOST], 1);
+}
+END_TEST
+
+START_TEST(a_stop_ends_the_writing)
+{
+        cache.write_policy = PLACEMENT_WRITE_COLD;
+        for (uint32_t n = 0; n < 12; n++)
+                ck_assert_int_eq(put(n, (uint8_t)n, false, NULL), 0);
+        fake_tier_hold(cache.nvme, true);
+        transfers_drain(&cache);
+        wait_until(fake_tier_held(cache.nvme));
+        transfers_stop(&cache);
+        fake_tier_hold(cache.nvme, false);
+        wait_until(transfers_are_idle(&cache.transfers));
+        spin(10);
+        ck_assert(transfers_are_idle(&cache.transfers));
+        ck_assert(!TAILQ_EMPTY(&cache.copies.dirty));
+        ck_assert_uint_ge(tier_objects(), 1);
+}
+END_TEST
+
+START_TEST(a_stop_ends_what_waits_for_the_tier)
+{
+        fake_tier_set_paused(cache.nvme, true);
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(cache.transfers.paused);
+        ck_assert(!transfers_are_idle(&cache.transfers));
+        transfers_stop(&cache);
+        ck_assert(transfers_are_idle(&cache.transfers));
+        ck_assert_uint_eq(cache.transfers.down_bytes, 0);
+}
+END_TEST
+
 START_TEST(a_drain_writes_the_newest_and_does_not_push_it_out_again)
 {
         cache.write_policy = PLACEMENT_WRITE_COLD;
@@ -472,6 +538,10 @@ int main(void)
         tcase_add_test(tcase, full_in_pieces_evicts_something_all_the_same);
         tcase_add_test(tcase, write_behind_stops_when_paused_and_goes_on_when_ready);
         tcase_add_test(tcase, a_writer_whose_checksums_do_not_match_is_dropped);
+        tcase_add_test(tcase, a_written_list_costs_no_second_hash);
+        tcase_add_test(tcase, a_wrong_written_list_keeps_the_object_out_of_the_tier);
+        tcase_add_test(tcase, a_stop_ends_the_writing);
+        tcase_add_test(tcase, a_stop_ends_what_waits_for_the_tier);
         tcase_add_test(tcase, a_drain_writes_the_newest_and_does_not_push_it_out_again);
         tcase_add_test(tcase, the_cold_end_is_written_before_it_is_evicted);
         suite_add_tcase(suite, tcase);
