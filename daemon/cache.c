@@ -168,6 +168,7 @@ int cache_forget(struct cache *cache, struct tier_place place, const struct obje
         forgetting->user = user;
         cache->forgetting_bytes += footprint;
         cache->n_forgetting++;
+        cache->n_forgets++;
         cache->nvme->ops.forget(cache->nvme, place, key, sync, &forgetting->forget);
         return 0;
 }
@@ -442,24 +443,88 @@ static uint64_t wall_clock_ns(void)
         return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+struct sync_of_forgets {
+        struct cache *cache;
+        uint64_t n_forgets; /* as many had begun */
+        void (*on_forgotten)(void *user, int result);
+        void *user;
+        bool is_submitting;
+        bool ended_at_once;
+        int result;
+};
+
+static void on_forgets_synced(void *user, int result)
+{
+        struct sync_of_forgets *sync = user;
+        struct cache *cache = sync->cache;
+
+        if (!result && cache->n_forgets_synced < sync->n_forgets)
+                cache->n_forgets_synced = sync->n_forgets;
+        if (sync->is_submitting) {
+                sync->ended_at_once = true;
+                sync->result = result;
+                return;
+        }
+        cache->n_syncing--;
+        sync->on_forgotten(sync->user, result);
+        free(sync);
+        if (cache->on_progress)
+                cache->on_progress(cache->on_progress_user);
+}
+
 /*
- * A replaced generation leaves every tier in this turn. @on_forgotten follows when its
- * catalog entry is durably gone, or is known never to come.
+ * An older generation may have left the tier before (evicted, say), with a delete that is
+ * not durable yet. Waits for all such deletes, as if the key's own were among them.
+ */
+static int sync_forgets(struct cache *cache, void (*on_forgotten)(void *user, int result),
+                        void *user, bool *ret_forgetting)
+{
+        struct sync_of_forgets *sync;
+        int r;
+
+        if (!cache->nvme || cache->n_forgets == cache->n_forgets_synced)
+                return 0;
+        sync = malloc(sizeof(*sync));
+        if (!sync)
+                return err_raise(-ENOMEM);
+        *sync = (struct sync_of_forgets){.cache = cache,
+                                         .n_forgets = cache->n_forgets,
+                                         .on_forgotten = on_forgotten,
+                                         .user = user,
+                                         .is_submitting = true};
+        cache->nvme->ops.sync(cache->nvme, on_forgets_synced, sync);
+        if (sync->ended_at_once) {
+                r = sync->result;
+                free(sync);
+                return r;
+        }
+        sync->is_submitting = false;
+        cache->n_syncing++;
+        *ret_forgetting = true;
+        return 0;
+}
+
+/*
+ * What older generations of a key there are leave every tier in this turn. @on_forgotten
+ * follows when no catalog entry of theirs can come back. Unless 0, nothing has changed.
  */
 static int drop_replaced(struct cache *cache, struct index_object *object,
                          void (*on_forgotten)(void *user, int result), void *user,
                          bool *ret_forgetting)
 {
-        if (object->place.claim) {
-                int r = detach_place(cache, object, METRICS_REPLACED, true, on_forgotten, user);
+        int r = 0;
 
-                if (r)
-                        return r;
-                *ret_forgetting = true;
-        } else if (object->flags & INDEX_WRITING) {
+        if (object && object->place.claim) {
+                r = detach_place(cache, object, METRICS_REPLACED, true, on_forgotten, user);
+                *ret_forgetting = !r;
+        } else if (object && object->flags & INDEX_WRITING) {
                 *ret_forgetting = transfer_forget_when_written(
                         cache, host_copy_at(&cache->copies, object->host), on_forgotten, user);
         }
+        if (!r && !*ret_forgetting)
+                r = sync_forgets(cache, on_forgotten, user, ret_forgetting);
+        if (r || !object)
+                return r;
         if (object->host != INDEX_NONE)
                 detach_host(cache, object, METRICS_REPLACED);
         index_remove(cache->index, object);
@@ -481,7 +546,7 @@ int cache_publish(struct cache *cache, struct host_copy *copy,
                 existing = index_find_object(cache->index, boundary, entry.group, entry.shard);
         if (existing && !replace)
                 return CACHE_E_EXISTS;
-        if (existing) {
+        if (replace) {
                 r = drop_replaced(cache, existing, on_forgotten, user, ret_forgetting);
                 if (r)
                         return r;

@@ -46,6 +46,9 @@ struct cache {
         uint8_t boot_id[16];
         uint64_t forgetting_bytes; /* NVMe space whose delete is under way */
         uint32_t n_forgetting;
+        uint32_t n_syncing;        /* replacing commits that wait for a sync */
+        uint64_t n_forgets;        /* begun so far */
+        uint64_t n_forgets_synced; /* of these, known to be durable */
         /* Room or quiet that somebody may wait for has come. Set by the daemon. */
         void (*on_progress)(void *user);
         void *on_progress_user;
@@ -75,10 +78,11 @@ int cache_new_copy(struct cache *cache, const struct object_key *key, uint64_t r
 
 /*
  * Makes a READY copy the visible generation of its key, with a new generation number.
- * With @replace an older generation is dropped from every tier in the same turn; its
- * space below is being forgotten when this returns, and @forget (if not NULL) is called
- * once the catalog delete is durable, or not at all when *@ret_forgetting is false.
- * 0, CACHE_E_EXISTS, CACHE_E_INDEX_FULL or -ENOMEM: then the copy is not published.
+ * With @replace an older generation is dropped from every tier in the same turn;
+ * @on_forgotten is called, later, once no catalog entry of an older generation can come
+ * back, or not at all when *@ret_forgetting is false. 0, CACHE_E_EXISTS,
+ * CACHE_E_INDEX_FULL or -ENOMEM: then the copy is not published; but what it was to
+ * replace may be gone already, and *@ret_forgetting holds.
  */
 int cache_publish(struct cache *cache, struct host_copy *copy,
                   const struct index_new_object *object, bool replace,

@@ -155,7 +155,8 @@ static bool is_drained(const struct daemon *daemon)
 static bool is_quiet(const struct daemon *daemon)
 {
         return TAILQ_EMPTY(&daemon->sessions) && !daemon->verify && daemon->recovered &&
-               transfers_are_idle(&daemon->cache.transfers) && !daemon->cache.n_forgetting;
+               transfers_are_idle(&daemon->cache.transfers) && !daemon->cache.n_forgetting &&
+               !daemon->cache.n_syncing;
 }
 
 static void on_turn(uv_check_t *check)

@@ -315,6 +315,25 @@ START_TEST(a_stored_generation_is_durably_gone_before_the_answer)
 }
 END_TEST
 
+START_TEST(a_generation_that_was_dropped_before_is_durably_gone_before_the_answer)
+{
+        bool forgetting = false;
+
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(is_below(1));
+        wait_until(transfers_are_idle(&cache.transfers));
+        cache_drop(&cache, find(1), METRICS_FOR_SPACE);
+        wait_until(!cache.n_forgetting);
+        ck_assert_int_eq(put(1, 2, true, &forgetting), 0);
+        ck_assert(forgetting);
+        ck_assert_uint_eq(n_forgotten, 0);
+        wait_until(n_forgotten == 1 && !cache.n_syncing);
+        /* Nothing has been dropped since: nothing to wait for. */
+        ck_assert_int_eq(put(2, 3, true, &forgetting), 0);
+        ck_assert(!forgetting);
+}
+END_TEST
+
 START_TEST(a_promotion_of_an_older_generation_is_not_published)
 {
         struct host_copy *copy;
@@ -531,6 +550,8 @@ int main(void)
         tcase_add_test(tcase, a_replaced_generation_in_flight_never_enters_the_catalog);
         tcase_add_test(tcase, a_replaced_generation_that_got_in_is_forgotten_before_the_answer);
         tcase_add_test(tcase, a_stored_generation_is_durably_gone_before_the_answer);
+        tcase_add_test(tcase,
+                       a_generation_that_was_dropped_before_is_durably_gone_before_the_answer);
         tcase_add_test(tcase, a_promotion_of_an_older_generation_is_not_published);
         tcase_add_test(tcase, corrupt_bytes_are_a_miss_and_leave_the_tier);
         tcase_add_test(tcase, a_failing_write_leaves_the_object_in_host_memory);
