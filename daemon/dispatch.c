@@ -7,6 +7,7 @@
 #include "daemon/admin.h"
 #include "daemon/answer.h"
 #include "daemon/assembly.h"
+#include "daemon/commit.h"
 #include "daemon/daemon.h"
 #include "daemon/dispatch.h"
 #include "daemon/handshake.h"
@@ -60,7 +61,7 @@ static void dispatch_batch(struct session *session, const struct wire_batch *bat
                 store_reserve(session, batch);
                 return;
         case WIRE_COMMIT:
-                store_commit(session, batch);
+                commit_request(session, batch);
                 return;
         case WIRE_ABORT:
                 store_abort(session, batch);

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "daemon/lease.h"
 #include "daemon/session.h"
+#include "daemon/set.h"
 
 static int reservation_compare(const struct lease *a, const struct lease *b)
 {
@@ -127,29 +128,13 @@ static void grant_drop_lease(struct leases *leases, struct grant *grant)
                 grant_free_unused(leases, grant);
 }
 
-static void leave_set(struct lease *lease)
-{
-        struct lease_set *set = lease->set;
-
-        LIST_REMOVE(lease, set_link);
-        if (lease->kind == LEASE_WRITE)
-                set->n_write--;
-        else
-                set->n_have--;
-        lease->set = NULL;
-        if (!set->n_write && !set->n_have) {
-                LIST_REMOVE(set, link);
-                free(set);
-        }
-}
-
 void lease_end(struct leases *leases, struct lease *lease)
 {
         uint32_t slot = (uint32_t)(lease->id & SLOT_MASK) - 1;
 
         assert(!lease->loading);
         if (lease->set)
-                leave_set(lease);
+                set_leave(lease);
         lease_leave_reservation(leases, lease);
         if (lease->copy) {
                 lease->session->leased_bytes -= lease->copy->space_bytes;
@@ -188,16 +173,6 @@ bool lease_is_reserved(struct leases *leases, uint16_t layout, const struct dige
         found = RB_NFIND(reservation_tree, &leases->reservations, &wanted); /* id 0: the first */
         return found && found->entry.layout == layout && found->entry.group == group &&
                found->entry.shard == shard && digest_equal(&found->entry.digest, digest);
-}
-
-void lease_join_set(struct lease *lease, struct lease_set *set)
-{
-        lease->set = set;
-        LIST_INSERT_HEAD(&set->members, lease, set_link);
-        if (lease->kind == LEASE_WRITE)
-                set->n_write++;
-        else
-                set->n_have++;
 }
 
 int grant_new(struct leases *leases, const uint8_t engine_id[16], uint32_t domain, uint16_t layout,

@@ -27,20 +27,12 @@ struct session;
 struct lease;
 struct grant;
 struct load_item;
+struct lease_set;
 
 enum lease_kind {
         LEASE_WRITE,
         LEASE_READ,
         LEASE_HAVE,
-};
-
-/* What a session committed as a set: all or nothing. */
-struct lease_set {
-        LIST_ENTRY(lease_set) link;
-        uint64_t id; /* the session's number */
-        uint32_t n_write;
-        uint32_t n_have;
-        LIST_HEAD(, lease) members;
 };
 
 struct lease {
@@ -121,8 +113,6 @@ void lease_leave_reservation(struct leases *leases, struct lease *lease);
 /* Is anybody writing this object now? */
 bool lease_is_reserved(struct leases *leases, uint16_t layout, const struct digest *digest,
                        uint16_t group, uint16_t shard);
-
-void lease_join_set(struct lease *lease, struct lease_set *set);
 
 /* A grant with room for @n_members members, none set, no lease yet. 0 or -ENOMEM. */
 int grant_new(struct leases *leases, const uint8_t engine_id[16], uint32_t domain, uint16_t layout,

@@ -7,6 +7,7 @@
 #include "daemon/acquire.h"
 #include "daemon/answer.h"
 #include "daemon/assembly.h"
+#include "daemon/commit.h"
 #include "daemon/daemon.h"
 #include "daemon/load.h"
 
@@ -362,6 +363,8 @@ void load_cancel(struct session *session, const struct wire_cancel *cancel)
                 }
         }
         acquire_cancel_waiting(session, cancel->target);
+        if (commit_cancel(session, cancel->target, cancel->header.request))
+                return;
         /* Everything else was answered before this message was read. */
         answer_once(session, cancel->header.request, KVT_WIRE_OK);
 }

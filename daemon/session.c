@@ -316,7 +316,7 @@ void session_end_leases(struct session *session)
         end_reservations(session);
         while ((lease = LIST_FIRST(&session->leases)))
                 lease_end(&session->daemon->leases, lease);
-        assert(LIST_EMPTY(&session->sets));
+        assert(RB_EMPTY(&session->sets));
 }
 
 static void end_quarantine(struct session *session, const char *reason)
@@ -489,7 +489,8 @@ int session_new(struct daemon *daemon, int fd)
         session->domain = DOMAIN_DEFAULT;
         TAILQ_INIT(&session->output);
         LIST_INIT(&session->leases);
-        LIST_INIT(&session->sets);
+        RB_INIT(&session->sets);
+        LIST_INIT(&session->deferred_commits);
         TAILQ_INIT(&session->loads);
         TAILQ_INIT(&session->waiting);
         TAILQ_INSERT_TAIL(&daemon->sessions, session, link);

@@ -35,6 +35,9 @@ struct daemon;
 struct load;
 struct waiting_acquire;
 struct assembly;
+struct deferred_commit;
+struct lease_set;
+RB_HEAD(set_tree, lease_set);
 
 enum session_state {
         SESSION_GREETING, /* connected; HELLO is to come */
@@ -87,7 +90,8 @@ struct session {
         uint8_t *shard_is_here; /* [LAYOUT_SHARDS_MAX] */
 
         LIST_HEAD(, lease) leases;
-        LIST_HEAD(, lease_set) sets;
+        struct set_tree sets;
+        LIST_HEAD(, deferred_commit) deferred_commits;
         uint32_t n_leases;
         uint64_t leased_bytes;
         TAILQ_HEAD(, load) loads;
