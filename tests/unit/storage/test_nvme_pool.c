@@ -615,34 +615,6 @@ START_TEST(check_says_what_would_be_right)
 }
 END_TEST
 
-START_TEST(degraded_ways_are_said_once_and_shown)
-{
-        struct tier_usage usage;
-
-        fixture.options.force = NVME_FORCE_BUFFERED | NVME_FORCE_THREADS;
-        fixture_set_members(&fixture, 2);
-        fixture_open(&fixture);
-        ck_assert_uint_eq(fixture.n_notices, 2);
-        ck_assert(fixture_was_told(&fixture, "io_uring"));
-        ck_assert(fixture_was_told(&fixture, "O_DIRECT"));
-        usage = driver_usage(&fixture.driver);
-        ck_assert(usage.degraded);
-        ck_assert_ptr_nonnull(strstr(usage.degraded_reason, "thread pool"));
-        ck_assert_ptr_nonnull(strstr(usage.degraded_reason, "O_DIRECT"));
-        fixture_close(&fixture);
-        fixture.options.force = NVME_FORCE_UNREGISTERED;
-        fixture_open(&fixture);
-        ck_assert(fixture_was_told(&fixture, "memlock"));
-        ck_assert(driver_usage(&fixture.driver).degraded);
-        fixture_close(&fixture);
-        fixture.options.force = 0;
-        fixture_open(&fixture);
-        ck_assert_uint_eq(fixture.n_notices, 0);
-        ck_assert(!driver_usage(&fixture.driver).degraded);
-        fixture_close(&fixture);
-}
-END_TEST
-
 int main(void)
 {
         Suite *suite = suite_create("storage/nvme pool");
@@ -682,7 +654,6 @@ int main(void)
         tcase_add_test(tcase, too_small_a_share_is_refused);
         tcase_add_test(tcase, check_agrees_with_open_and_changes_nothing);
         tcase_add_test(tcase, check_says_what_would_be_right);
-        tcase_add_test(tcase, degraded_ways_are_said_once_and_shown);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
         failed = srunner_ntests_failed(runner);
