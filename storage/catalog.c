@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -14,6 +15,7 @@
 #define BATCH_BYTES_MAX    (8u << 20)
 #define MEMTABLE_BYTES     (16u << 20)
 #define WAL_BYTES_MAX      (32u << 20)
+#define ROOM_BYTES_MIN     (1u << 20)
 #define READAHEAD_BYTES    (2u << 20)
 #define BLOCK_BYTES        (16u << 10)
 #define ROCKSDB_LOG_ERRORS 3 /* InfoLogLevel::ERROR_LEVEL */
@@ -114,6 +116,25 @@ static int check_folder(const char *path, struct why *why)
         return r;
 }
 
+/*
+ * RocksDB writes when it opens, and builds of it with assertions abort when that fails: a
+ * full file system has to be noticed before.
+ */
+static int check_room(const char *path, struct why *why)
+{
+        struct statvfs fs;
+        uint64_t bytes;
+
+        if (statvfs(path, &fs))
+                return 0; /* what is wrong with it, RocksDB will say */
+        bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+        if (bytes >= ROOM_BYTES_MIN)
+                return 0;
+        why_set(why, "catalog %s: its file system has %llu bytes free: make room for %u MiB", path,
+                (unsigned long long)bytes, ROOM_BYTES_MIN >> 20);
+        return err_raise(-ENOSPC);
+}
+
 static int open_db(struct catalog *catalog, const char *path, struct why *why)
 {
         rocksdb_options_t *options;
@@ -126,6 +147,8 @@ static int open_db(struct catalog *catalog, const char *path, struct why *why)
                 return err_raise(r);
         }
         int r = check_folder(path, why);
+        if (!r)
+                r = check_room(path, why);
         if (r)
                 return r;
         options = make_options();
