@@ -20,6 +20,7 @@
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/flow.h"
 #include "tests/support/powerfs_client.h"
+#include "tests/support/scratch.h"
 #include "tests/support/wire_client.h"
 
 #define KIB  UINT64_C(1024)
@@ -346,66 +347,87 @@ static void fill_up(const char *folder)
         close(fd);
 }
 
-START_TEST(a_full_file_system_leaves_objects_in_host_memory)
+static void put_and_get_small(struct wire_client *client, uint64_t n)
 {
-        char folder[96], scratch[] = "/var/tmp/kvtier-test-loop-XXXXXX", command[128];
+        for (uint64_t i = 100; i < 100 + n; i++)
+                put(client, i, 4096);
+        for (uint64_t i = 100; i < 100 + n; i++)
+                ck_assert_uint_eq(get(client, i), KVT_WIRE_OK);
+}
+
+static void expect_right_or_missing(struct wire_client *client, uint64_t n)
+{
+        static uint64_t fresh = 9000;
+
+        fresh++;
+        for (uint64_t i = 0; i < 4; i++)
+                get(client, i);
+        for (uint64_t i = 100; i < 100 + n; i++)
+                get(client, i);
+        put(client, fresh, MIB);
+        ck_assert_uint_eq(get(client, fresh), KVT_WIRE_OK);
+}
+
+static void work_on_a_full_file_system(const char *folder)
+{
         struct daemon_options options = {.nvme_bytes = 32 * MIB, .nvme_folder = folder};
         struct wire_client *client;
-        unsigned n_ok = 0;
+        char ballast[128];
+
+        daemon_fixture_init(&fixture, &options);
+        client = open_client();
+        for (uint64_t i = 0; i < 4; i++)
+                put(client, i, MIB);
+        daemon_wait_written(&fixture);
+        fill_up(folder);
+        put_and_get_small(client, 3000);
+        daemon_evict(&fixture, "host");
+        expect_right_or_missing(client, 3000);
+        close_client(client);
+
+        /* Killed and started while it is full, it serves or says why it cannot. */
+        daemon_kill(&fixture);
+        daemon_launch(&fixture);
+        if (daemon_wait_outcome(&fixture)) {
+                client = open_client();
+                expect_right_or_missing(client, 3000);
+                close_client(client);
+                daemon_kill(&fixture);
+        } else {
+                ck_assert(daemon_has_logged(&fixture, "start_failed", "reason="));
+        }
+
+        /* With room again, what is there is right. */
+        snprintf(ballast, sizeof(ballast), "%s/ballast", folder);
+        ck_assert_int_eq(unlink(ballast), 0);
+        daemon_start(&fixture);
+        client = open_client();
+        expect_right_or_missing(client, 3000);
+        daemon_wait_written(&fixture);
+        ck_assert_uint_eq(daemon_verify(&fixture), 0);
+        close_client(client);
+        daemon_fixture_deinit(&fixture);
+}
+
+START_TEST(a_full_file_system_leaves_objects_in_host_memory)
+{
+        char folder[96], scratch[] = "/var/tmp/kvtier-test-loop-XXXXXX";
 
         ck_assert_ptr_nonnull(mkdtemp(scratch));
         snprintf(folder, sizeof(folder), "%s/full", scratch);
-        if (mount_loop(folder, 64)) {
-                daemon_fixture_init(&fixture, &options);
-                client = open_client();
-                for (uint64_t i = 0; i < 4; i++)
-                        put(client, i, MIB);
-                daemon_wait_written(&fixture);
-                fill_up(folder);
-                /* The catalog has no room; the store is good all the same. */
-                for (uint64_t i = 100; i < 4100; i++)
-                        put(client, i, 4096);
-                for (uint64_t i = 100; i < 4100; i++)
-                        ck_assert_uint_eq(get(client, i), KVT_WIRE_OK);
-                daemon_evict(&fixture, "host");
-                for (uint64_t i = 100; i < 4100; i++)
-                        n_ok += get(client, i) == KVT_WIRE_OK;
-                for (uint64_t i = 0; i < 4; i++)
-                        get(client, i);
-                ck_assert_uint_lt(n_ok, 4000);
-                ck_assert(daemon_number(&fixture, "nvme.degraded") ||
-                          daemon_number(&fixture, "nvme.io_errors"));
-                put(client, 9000, MIB);
-                ck_assert_uint_eq(get(client, 9000), KVT_WIRE_OK);
-                close_client(client);
-
-                /* With room again, after a kill: what is there is right. */
-                daemon_kill(&fixture);
-                snprintf(command, sizeof(command), "%s/ballast", folder);
-                ck_assert_int_eq(unlink(command), 0);
-                daemon_start(&fixture);
-                client = open_client();
-                for (uint64_t i = 0; i < 4; i++)
-                        get(client, i);
-                for (uint64_t i = 100; i < 4100; i++)
-                        get(client, i);
-                put(client, 9001, MIB);
-                daemon_wait_written(&fixture);
-                ck_assert_uint_eq(daemon_verify(&fixture), 0);
-                close_client(client);
-                daemon_fixture_deinit(&fixture);
+        if (mount_loop(folder, 96)) {
+                work_on_a_full_file_system(folder);
                 ck_assert_int_eq(umount(folder), 0);
         } else {
                 fprintf(stderr, "skipped: no loop device can be mounted here\n");
         }
-        snprintf(command, sizeof(command), "rm -rf %s", scratch);
-        ck_assert_int_eq(system(command), 0);
+        scratch_remove(scratch);
 }
 END_TEST
 
 START_TEST(a_tier_larger_than_its_file_system_is_refused_at_start)
 {
-        char folder[96], scratch[] = "/var/tmp/kvtier-test-loop-XXXXXX", command[128];
+        char folder[96], scratch[] = "/var/tmp/kvtier-test-loop-XXXXXX";
         struct daemon_options options = {.nvme_bytes = 128 * MIB, .nvme_folder = folder};
 
         ck_assert_ptr_nonnull(mkdtemp(scratch));
@@ -420,8 +442,7 @@ START_TEST(a_tier_larger_than_its_file_system_is_refused_at_start)
         } else {
                 fprintf(stderr, "skipped: no loop device can be mounted here\n");
         }
-        snprintf(command, sizeof(command), "rm -rf %s", scratch);
-        ck_assert_int_eq(system(command), 0);
+        scratch_remove(scratch);
 }
 END_TEST
 
@@ -498,6 +519,33 @@ START_TEST(objects_whose_write_failed_stay_in_host_memory_alone)
 }
 END_TEST
 
+START_TEST(a_catalog_that_cannot_be_written_leaves_objects_in_host_memory)
+{
+        struct powerfs_mount *mount = start_powerfs();
+        struct wire_client *client;
+
+        if (!mount)
+                return;
+        client = begin_with(3, mount->mountpoint);
+        ck_assert_int_eq(powerfs_command(mount, "fail-write 0 *.log"), 0);
+        put_and_get_small(client, 3000);
+        daemon_evict(&fixture, "host");
+        ck_assert(daemon_number(&fixture, "nvme.degraded") ||
+                  daemon_number(&fixture, "nvme.io_errors"));
+        expect_right_or_missing(client, 3000);
+        close_client(client);
+        ck_assert_int_eq(powerfs_command(mount, "heal"), 0);
+        daemon_kill(&fixture);
+        daemon_start(&fixture);
+        client = open_client();
+        for (uint64_t i = 0; i < 3; i++)
+                ck_assert_uint_eq(get(client, i), KVT_WIRE_OK);
+        expect_right_or_missing(client, 3000);
+        close_client(client);
+        end_powerfs(mount);
+}
+END_TEST
+
 int main(void)
 {
         const TTest *const tests[] = {
@@ -512,6 +560,7 @@ int main(void)
                 a_tier_larger_than_its_file_system_is_refused_at_start,
                 reads_that_fail_are_misses_and_counted,
                 objects_whose_write_failed_stay_in_host_memory_alone,
+                a_catalog_that_cannot_be_written_leaves_objects_in_host_memory,
                 NULL,
         };
 
