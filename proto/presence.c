@@ -178,10 +178,11 @@ static void touch_homes(const struct presence_view *view, uint32_t n,
                 presence_prefetch(view, block->fingerprints[i]);
         for (uint32_t i = 0; i < n; i++) {
                 uint32_t ahead = i + BLOCK_AHEAD < n ? i + BLOCK_AHEAD : n - 1;
+                const struct presence_entry *entry;
 
                 presence_prefetch(view, block->fingerprints[ahead]);
-                sum += atomic_load_explicit(&bucket_at(view, block->fingerprints[i], 0)->fingerprint,
-                                            memory_order_relaxed);
+                entry = bucket_at(view, block->fingerprints[i], 0);
+                sum += atomic_load_explicit(&entry->fingerprint, memory_order_relaxed);
         }
         __asm__ volatile("" : : "r"(sum)); /* the loads are what is wanted */
 }
