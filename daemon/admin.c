@@ -10,6 +10,7 @@
 #include "daemon/admin_objects.h"
 #include "daemon/admin_status.h"
 #include "daemon/daemon.h"
+#include "daemon/removal.h"
 #include "daemon/verify.h"
 
 /* Room for text in one message. */
@@ -100,14 +101,40 @@ static void verify(struct session *session, uint64_t request)
                       false);
 }
 
+static void on_removed(struct session *session, uint64_t request,
+                       const struct removal_result *result)
+{
+        reply(session, request,
+              json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "objects", (json_int_t)result->objects,
+                        "bytes", (json_int_t)result->bytes, "kept", (json_int_t)result->kept),
+              false);
+}
+
+static void removal(struct session *session, uint64_t number, const json_t *arguments, bool clear)
+{
+        struct removal_request request = {
+                .session = session,
+                .request = number,
+                .on_end = on_removed,
+        };
+        json_t *error = admin_removal(session->daemon, arguments, clear, &request);
+        int r = 0;
+
+        if (!error)
+                r = removal_start(session->daemon, &request);
+        if (r)
+                error = r == -EBUSY ? admin_error("another evict or clear is running")
+                                    : admin_error("%s", strerror(-r));
+        if (r || error)
+                reply(session, number, error, false);
+}
+
 static const struct {
         const char *name;
         json_t *(*run)(struct daemon *daemon, const json_t *arguments);
 } commands[] = {
-        {"status", admin_status},   {"sessions", admin_sessions},
-        {"layouts", admin_layouts}, {"ls", admin_ls},
-        {"show", admin_show},       {"evict", admin_evict},
-        {"clear", admin_clear},     {"kick", kick},
+        {"status", admin_status}, {"sessions", admin_sessions}, {"layouts", admin_layouts},
+        {"ls", admin_ls},         {"show", admin_show},         {"kick", kick},
 };
 
 static json_t *run(struct session *session, const char *name, const json_t *arguments)
@@ -155,6 +182,8 @@ void admin_command(struct session *session, const struct wire_header *header)
                       admin_error("the NVMe tier is being recovered: try again"), false);
         else if (!strcmp(name, "verify"))
                 verify(session, header->request);
+        else if (!strcmp(name, "evict") || !strcmp(name, "clear"))
+                removal(session, header->request, arguments, *name == 'c');
         else
                 reply(session, header->request, run(session, name, arguments), false);
         json_decref(arguments);
@@ -163,4 +192,5 @@ void admin_command(struct session *session, const struct wire_header *header)
 void admin_hang_up(struct session *session)
 {
         verify_session_gone(session->daemon, session);
+        removal_session_gone(session->daemon, session);
 }

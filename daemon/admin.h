@@ -9,8 +9,9 @@
  *   layouts                     layout ids with objects and bytes
  *   ls    after, limit, layout  a page of objects in index order; "next" begins the next page
  *   show  digest [layout]       everything known of the objects of one boundary
- *   evict layout [tier]         drops what is not leased from one tier ("host", "nvme")
- *   clear layout                drops the objects of one layout from every tier
+ *   evict layout [tier]         drops what is not leased from one tier ("host", "nvme"); the
+ *                               answer comes when all of it has been looked at
+ *   clear layout                the same from every tier
  *   kick  session               closes a session; its leases go into quarantine
  *   verify                      re-reads every stored object; answers come one after another
  *

@@ -17,13 +17,21 @@ static void hex(char *text, const uint8_t *bytes, size_t n)
                 sprintf(text + 2 * i, "%02x", bytes[i]);
 }
 
-/* Does the hex text of @bytes begin with @prefix (an even or odd number of digits)? */
+static uint8_t nibble_of(char digit)
+{
+        return (uint8_t)(digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
+}
+
+/* Does the hex text of @digest begin with @prefix (is_hex(), an even or odd number of digits)? */
 static bool has_hex_prefix(const struct digest *digest, const char *prefix)
 {
-        char text[2 * DIGEST_BYTES + 1];
+        for (size_t i = 0; prefix[i]; i++) {
+                uint8_t byte = digest->bytes[i / 2];
 
-        hex(text, digest->bytes, DIGEST_BYTES);
-        return !strncasecmp(text, prefix, strlen(prefix));
+                if ((i % 2 ? byte & 15 : byte >> 4) != nibble_of(prefix[i]))
+                        return false;
+        }
+        return true;
 }
 
 static bool is_hex(const char *text)
@@ -112,36 +120,21 @@ static json_t *describe_object(struct daemon *daemon, const struct index_object 
                 "host", describe_host(daemon, object));
 }
 
-struct layout_total {
-        uint64_t objects, bytes;
-};
-
 json_t *admin_layouts(struct daemon *daemon, const json_t *arguments)
 {
         struct index *index = daemon->cache.index;
-        uint32_t n = index_n_layouts(index), after = INDEX_NONE;
-        _cleanup_free_ struct layout_total *totals = calloc(n + 1, sizeof(*totals));
-        const struct index_object *object;
-        json_t *layouts;
+        json_t *layouts = json_array();
 
         (void)arguments;
-        if (!totals)
-                return NULL;
-        while ((object = index_next_object(index, after))) {
-                uint16_t layout = index_boundary_at(index, object->boundary)->layout;
-
-                after = index_object_id(index, object);
-                totals[layout].objects++;
-                totals[layout].bytes += object->raw_bytes;
-        }
-        layouts = json_array();
-        for (uint32_t i = 1; i <= n; i++) {
+        for (uint32_t i = 1; i <= index_n_layouts(index); i++) {
                 char id[2 * DIGEST_BYTES + 1];
+                uint64_t objects, bytes;
 
                 hex(id, index_layout_id(index, (uint16_t)i)->bytes, DIGEST_BYTES);
-                json_array_append_new(layouts, json_pack("{s:s, s:I, s:I}", "layout", id, "objects",
-                                                         (json_int_t)totals[i].objects, "bytes",
-                                                         (json_int_t)totals[i].bytes));
+                index_layout_usage(index, (uint16_t)i, &objects, &bytes);
+                json_array_append_new(layouts,
+                                      json_pack("{s:s, s:I, s:I}", "layout", id, "objects",
+                                                (json_int_t)objects, "bytes", (json_int_t)bytes));
         }
         return json_pack("{s:b, s:o}", "ok", 1, "layouts", layouts);
 }
@@ -158,7 +151,8 @@ json_t *admin_ls(struct daemon *daemon, const json_t *arguments)
         struct index *index = daemon->cache.index;
         json_int_t limit = integer_or(arguments, "limit", 100);
         json_int_t after = integer_or(arguments, "after", 0);
-        const struct index_object *object = NULL;
+        uint32_t position, steps = LS_STEPS;
+        const struct index_object *object;
         json_t *objects, *error = NULL;
         uint16_t layout;
 
@@ -168,17 +162,14 @@ json_t *admin_ls(struct daemon *daemon, const json_t *arguments)
                                    LS_LIMIT_MAX);
         if (find_layout(daemon, arguments, true, &layout, &error))
                 return error;
+        position = (uint32_t)after;
         objects = json_array();
-        for (unsigned i = 0; i < LS_STEPS && (json_int_t)json_array_size(objects) < limit; i++) {
-                object = index_next_object(index, (uint32_t)after);
-                if (!object)
-                        break;
-                after = index_object_id(index, object);
+        while ((json_int_t)json_array_size(objects) < limit &&
+               (object = index_scan(index, &position, &steps)))
                 if (!layout || index_boundary_at(index, object->boundary)->layout == layout)
                         json_array_append_new(objects, describe_object(daemon, object));
-        }
-        return json_pack("{s:b, s:o, s:I, s:b}", "ok", 1, "objects", objects, "next", after, "end",
-                         object == NULL);
+        return json_pack("{s:b, s:o, s:I, s:b}", "ok", 1, "objects", objects, "next",
+                         (json_int_t)position, "end", index_scan_has_ended(index, position));
 }
 
 static bool parse_digest(const char *text, struct digest *ret_digest)
@@ -222,63 +213,17 @@ json_t *admin_show(struct daemon *daemon, const json_t *arguments)
         return json_pack("{s:b, s:o}", "ok", 1, "objects", objects);
 }
 
-/* Drops from one tier (or all) what may go now; returns what went and what had to stay. */
-static json_t *drop_layout(struct daemon *daemon, uint16_t layout, bool host, bool nvme)
-{
-        struct cache *cache = &daemon->cache;
-        json_int_t dropped = 0, bytes = 0, kept = 0;
-        struct index_object *object;
-        uint32_t after = INDEX_NONE;
-
-        while ((object = index_next_object(cache->index, after))) {
-                bool in_host = object->host != INDEX_NONE;
-                bool in_nvme = object->place.claim != 0;
-                const struct host_copy *copy =
-                        in_host ? host_copy_at(&cache->copies, object->host) : NULL;
-
-                after = index_object_id(cache->index, object);
-                if (index_boundary_at(cache->index, object->boundary)->layout != layout ||
-                    !((host && in_host) || (nvme && in_nvme)))
-                        continue;
-                if ((host && in_host && (copy->n_leases || copy->n_uses)) ||
-                    (nvme && object->flags & (INDEX_READING | INDEX_WRITING))) {
-                        kept++;
-                        continue;
-                }
-                dropped++;
-                bytes += object->raw_bytes;
-                if (host && nvme)
-                        cache_drop(cache, object, METRICS_BY_ADMIN);
-                else if (host)
-                        cache_drop_host(cache, object, METRICS_BY_ADMIN);
-                else
-                        cache_drop_place(cache, object, METRICS_BY_ADMIN);
-        }
-        return json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "objects", dropped, "bytes", bytes,
-                         "kept", kept);
-}
-
-json_t *admin_evict(struct daemon *daemon, const json_t *arguments)
+json_t *admin_removal(struct daemon *daemon, const json_t *arguments, bool clear,
+                      struct removal_request *ret_request)
 {
         const char *tier = json_string_value(json_object_get(arguments, "tier"));
         json_t *error = NULL;
-        uint16_t layout;
 
-        if (find_layout(daemon, arguments, false, &layout, &error))
+        if (find_layout(daemon, arguments, false, &ret_request->layout, &error))
                 return error;
-        if (!tier || !strcmp(tier, "host"))
-                return drop_layout(daemon, layout, true, false);
-        if (!strcmp(tier, "nvme") && daemon->cache.nvme)
-                return drop_layout(daemon, layout, false, true);
-        return admin_error("evict: there is no tier \"%s\" here", tier);
-}
-
-json_t *admin_clear(struct daemon *daemon, const json_t *arguments)
-{
-        json_t *error = NULL;
-        uint16_t layout;
-
-        if (find_layout(daemon, arguments, false, &layout, &error))
-                return error;
-        return drop_layout(daemon, layout, true, true);
+        ret_request->host = clear || !tier || !strcmp(tier, "host");
+        ret_request->nvme = clear || (tier && !strcmp(tier, "nvme") && daemon->cache.nvme);
+        if (!ret_request->host && !ret_request->nvme)
+                return admin_error("evict: there is no tier \"%s\" here", tier);
+        return NULL;
 }

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
+
+#include "daemon/removal.h"
 
 struct daemon;
 
@@ -10,5 +13,10 @@ struct daemon;
 json_t *admin_layouts(struct daemon *daemon, const json_t *arguments);
 json_t *admin_ls(struct daemon *daemon, const json_t *arguments);
 json_t *admin_show(struct daemon *daemon, const json_t *arguments);
-json_t *admin_evict(struct daemon *daemon, const json_t *arguments);
-json_t *admin_clear(struct daemon *daemon, const json_t *arguments);
+
+/*
+ * What evict, or with @clear clear, is to remove: fills layout and tiers of *@ret_request.
+ * NULL, or an error to answer.
+ */
+json_t *admin_removal(struct daemon *daemon, const json_t *arguments, bool clear,
+                      struct removal_request *ret_request);

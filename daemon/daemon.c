@@ -15,6 +15,7 @@
 #include "daemon/listener.h"
 #include "daemon/load.h"
 #include "daemon/notify.h"
+#include "daemon/removal.h"
 #include "daemon/verify.h"
 #include "storage/nvme.h"
 
@@ -136,6 +137,7 @@ static void stop(struct daemon *daemon, const char *reason)
         presence_table_set_state(daemon->cache.presence, PRESENCE_STOPPED);
         listener_close(daemon);
         verify_cancel(daemon);
+        removal_cancel(daemon);
         transfers_stop(&daemon->cache);
         TAILQ_FOREACH(session, &daemon->sessions, link) {
                 say_bye(session);
@@ -167,6 +169,7 @@ static void on_turn(uv_check_t *check)
                 return;
         acquires_retry(daemon);
         sessions_reap(daemon);
+        removal_go_on(daemon);
         if (daemon->phase == DAEMON_DRAINING && is_drained(daemon))
                 stop(daemon, "drained");
         if (daemon->phase == DAEMON_STOPPING && is_quiet(daemon))

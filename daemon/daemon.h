@@ -62,7 +62,8 @@ struct daemon {
         uint64_t watchdog_due_ns;
         bool accepting;        /* the listening socket is polled */
         bool is_closing;       /* parts are being closed */
-        struct verify *verify; /* kvtierctl verify: one at a time */
+        struct verify *verify;   /* kvtierctl verify: one at a time */
+        struct removal *removal; /* kvtierctl evict, clear: one at a time */
         const struct arguments *arguments;
 
         _Alignas(8) uint8_t packet_in[WIRE_MESSAGE_MAX];

@@ -361,6 +361,15 @@ static bool has_room(const struct index *index, const struct index_new_object *o
                record_pool_n_free(&index->covers.covers) >= object->n_covers;
 }
 
+static void count_in_layout(struct index *index, const struct index_object *object, int sign)
+{
+        const struct index_boundary *boundary = index_boundary_at(index, object->boundary);
+        struct layout_entry *layout = layout_table_at(&index->layouts, boundary->layout);
+
+        layout->objects += (uint64_t)(int64_t)sign;
+        layout->bytes += (uint64_t)(sign * (int64_t)object->raw_bytes);
+}
+
 int index_add(struct index *index, const struct index_new_object *new_object,
               struct index_object **ret_object)
 {
@@ -394,6 +403,7 @@ int index_add(struct index *index, const struct index_new_object *new_object,
                 .generation = new_object->generation,
         };
         boundary->first_object = id;
+        count_in_layout(index, object, 1);
         if (set)
                 join_covers(index, object, set);
         *ret_object = object;
@@ -407,6 +417,7 @@ void index_remove(struct index *index, struct index_object *object)
         uint32_t *link = &boundary->first_object;
 
         assert(!object->host && !object->place.claim);
+        count_in_layout(index, object, -1);
         part_covers(index, id);
         while (*link != id)
                 link = &index_object_at(index, *link)->next;
@@ -684,6 +695,32 @@ struct index_object *index_next_object(struct index *index, uint32_t after)
                         return object;
         }
         return NULL;
+}
+
+struct index_object *index_scan(struct index *index, uint32_t *position, uint32_t *steps)
+{
+        while (*steps && *position < index->objects.highest) {
+                struct index_object *object = record_pool_at(&index->objects, ++*position);
+
+                --*steps;
+                if (object->boundary)
+                        return object;
+        }
+        return NULL;
+}
+
+bool index_scan_has_ended(const struct index *index, uint32_t position)
+{
+        return position >= index->objects.highest;
+}
+
+void index_layout_usage(const struct index *index, uint16_t layout, uint64_t *ret_objects,
+                        uint64_t *ret_bytes)
+{
+        const struct layout_entry *entry = layout_table_at(&index->layouts, layout);
+
+        *ret_objects = entry->objects;
+        *ret_bytes = entry->bytes;
 }
 
 void index_usage(const struct index *index, struct index_usage *ret_usage)

@@ -189,6 +189,18 @@ const struct digest *index_covers(const struct index *index, const struct index_
  */
 struct index_object *index_next_object(struct index *index, uint32_t after);
 
+/*
+ * The same walk in slices: looks at no more than *@steps records, of which it takes off
+ * what it used, from the one after *@position on (INDEX_NONE to begin). NULL: the steps
+ * are used up, or the end is reached.
+ */
+struct index_object *index_scan(struct index *index, uint32_t *position, uint32_t *steps);
+bool index_scan_has_ended(const struct index *index, uint32_t position);
+
+/* Objects of a layout, in whatever tiers, and their raw bytes. */
+void index_layout_usage(const struct index *index, uint16_t layout, uint64_t *ret_objects,
+                        uint64_t *ret_bytes);
+
 struct index_usage {
         uint64_t objects, boundaries, objects_max;
         uint64_t bytes_in[INDEX_N_TIERS]; /* raw bytes of objects there */

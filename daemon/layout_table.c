@@ -63,7 +63,7 @@ int layout_table_number(struct layout_table *table, uint32_t domain, const struc
         return 0;
 }
 
-const struct layout_entry *layout_table_at(const struct layout_table *table, uint16_t number)
+struct layout_entry *layout_table_at(const struct layout_table *table, uint16_t number)
 {
         assert(number > 0 && number <= table->n);
         return &table->entries[number];

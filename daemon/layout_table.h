@@ -25,6 +25,8 @@ struct layout_entry {
         struct digest id;
         uint32_t domain;
         uint32_t hash_next;
+        uint64_t objects; /* kept by the index */
+        uint64_t bytes;
         uint64_t seeds[LAYOUT_TABLE_BANKS];
 };
 
@@ -46,4 +48,4 @@ void layout_table_deinit(struct layout_table *table);
 int layout_table_number(struct layout_table *table, uint32_t domain, const struct digest *id,
                         uint64_t presence_key, uint16_t *ret_number);
 /* @number must be in use. */
-const struct layout_entry *layout_table_at(const struct layout_table *table, uint16_t number);
+struct layout_entry *layout_table_at(const struct layout_table *table, uint16_t number);
