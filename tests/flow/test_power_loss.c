@@ -222,6 +222,38 @@ START_TEST(space_that_is_reused_around_a_power_loss_gives_no_wrong_bytes)
 }
 END_TEST
 
+/* Nothing here syncs but the tier's own clock. */
+START_TEST(what_is_older_than_sync_ms_survives)
+{
+        struct timespec pause = {.tv_nsec = 400000000};
+        struct wire_client *client;
+        uint64_t n_objects = 0;
+
+        begin(64 * MIB);
+        for (unsigned round = 0; round < 5; round++) {
+                client = open_client();
+                for (unsigned i = 0; i < 10; i++) {
+                        struct wire_object object = wire_object(1000 + n_objects++, 300 * KIB);
+
+                        ck_assert_uint_eq(wire_client_put(client, &object), KVT_WIRE_OK);
+                }
+                daemon_wait_written(&fixture);
+                nanosleep(&pause, NULL);
+                close_client(client);
+                lose_power(round);
+                client = open_client();
+                for (uint64_t i = 0; i < n_objects; i++) {
+                        struct wire_object object = wire_object(1000 + i, 0);
+
+                        ck_assert_msg(!wire_client_get(client, &object),
+                                      "object %" PRIu64 " of %" PRIu64 " is lost", i, n_objects);
+                }
+                close_client(client);
+        }
+        end();
+}
+END_TEST
+
 START_TEST(replaced_bytes_do_not_return_after_a_power_loss)
 {
         begin(64 * MIB);
@@ -246,6 +278,7 @@ int main(int argc, char **argv)
 {
         const TTest *const tests[] = {
                 power_losses_cost_only_what_was_not_synced,
+                what_is_older_than_sync_ms_survives,
                 space_that_is_reused_around_a_power_loss_gives_no_wrong_bytes,
                 replaced_bytes_do_not_return_after_a_power_loss,
                 NULL,
