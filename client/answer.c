@@ -21,9 +21,9 @@ static struct kvt__item *open_item(struct kvt__call *call, uint32_t index)
         return item->is_final && !call->is_done ? NULL : item;
 }
 
-static bool take_grant(struct kvt_session *session, struct kvt__call *call,
-                       struct kvt__item *item, const struct wire_result_item *from,
-                       const struct wire_extent *extents, const uint64_t *pieces)
+static bool take_grant(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item,
+                       const struct wire_result_item *from, const struct wire_extent *extents,
+                       const uint64_t *pieces)
 {
         int r;
 
@@ -80,8 +80,8 @@ static bool take_granting(struct kvt_session *session, struct kvt__call *call,
         return take_grant(session, call, item, from, extents, pieces);
 }
 
-static bool take_ending(struct kvt_session *session, struct kvt__call *call,
-                        struct kvt__item *item, const struct wire_result_item *from)
+static bool take_ending(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item,
+                        const struct wire_result_item *from)
 {
         if (from->status == KVT_PENDING || !item->lease || !item->lease->era) {
                 kvt__session_break(session, "the daemon ended a lease twice");
@@ -109,8 +109,9 @@ static bool take_items(struct kvt_session *session, struct kvt__call *call, cons
                 struct kvt__item *item = open_item(call, from.index);
 
                 if (!item) {
-                        kvt__session_break(session, "the daemon sent a result for object %u of %s "
-                                                    "twice, or for none",
+                        kvt__session_break(session,
+                                           "the daemon sent a result for object %u of %s "
+                                           "twice, or for none",
                                            from.index, message_kind_name(call->kind));
                         return false;
                 }
@@ -144,8 +145,8 @@ static bool close_items(struct kvt_session *session, struct kvt__call *call)
                 if (item->is_final)
                         continue;
                 if (!kvt__kind_grants(call->kind) || call->kind == WIRE_RESERVE) {
-                        kvt__session_break(session, "the daemon left object %u of %s unanswered",
-                                           i, message_kind_name(call->kind));
+                        kvt__session_break(session, "the daemon left object %u of %s unanswered", i,
+                                           message_kind_name(call->kind));
                         return false;
                 }
                 item->status = call->status != KVT_OK ? call->status : KVT_MISS;

@@ -44,8 +44,7 @@ static enum kvt_status root(const struct kvt_identity *given, struct digest *ret
         for (uint32_t i = 0; i < identity.n_images; i++) {
                 const char *image = identity.images[i] ? identity.images[i] : "";
 
-                strings[STRINGS_SELF + i] =
-                        (struct digest_string){image, (uint32_t)strlen(image)};
+                strings[STRINGS_SELF + i] = (struct digest_string){image, (uint32_t)strlen(image)};
         }
         return from_errno(digest_root(ret_root, strings, identity.n_images + STRINGS_SELF));
 }
@@ -209,8 +208,8 @@ enum kvt_status kvt_blob_reserve(struct kvt_session *session, const struct kvt_b
 enum kvt_status kvt_blob_commit(struct kvt_session *session, struct kvt_object *object,
                                 uint64_t timeout_ns)
 {
-        enum kvt_status status = object ? do_call(session, kvt_commit, object, timeout_ns)
-                                        : KVT_INVALID;
+        enum kvt_status status =
+                object ? do_call(session, kvt_commit, object, timeout_ns) : KVT_INVALID;
 
         return status == KVT_OK ? (enum kvt_status)object->status : status;
 }
@@ -225,8 +224,8 @@ enum kvt_status kvt_blob_put(struct kvt_session *session, const struct kvt_blob 
                              const void *bytes, uint64_t length)
 {
         struct kvt_object object;
-        enum kvt_status status = bytes ? kvt_blob_reserve(session, blob, length, &object)
-                                       : KVT_INVALID;
+        enum kvt_status status =
+                bytes ? kvt_blob_reserve(session, blob, length, &object) : KVT_INVALID;
 
         if (status != KVT_OK)
                 return status;
@@ -304,8 +303,7 @@ static int find_longest(const struct search *search, size_t *ret_tokens)
 static enum kvt_status find_in(const struct kvt__table *table, const struct kvt_blob *blob,
                                const struct chain *chain, size_t *ret_tokens)
 {
-        size_t longest = chain->chunk_tokens && chain->n_chunks ? chain->chunk_tokens
-                                                                : chain->rest;
+        size_t longest = chain->chunk_tokens && chain->n_chunks ? chain->chunk_tokens : chain->rest;
         _cleanup_free_ struct digest *ends = calloc(longest + 1, sizeof(ends[0]));
         struct search search = {
                 .table = table,

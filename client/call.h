@@ -98,8 +98,7 @@ void kvt__call_finish(struct kvt_session *session, struct kvt__call *call);
  * The last completion before the daemon's answer: TIMEOUT, CANCELLED or UNAVAILABLE.
  * What the caller was not told of is given back, to the daemon while there is one.
  */
-void kvt__call_abandon(struct kvt_session *session, struct kvt__call *call,
-                       enum kvt_status status);
+void kvt__call_abandon(struct kvt_session *session, struct kvt__call *call, enum kvt_status status);
 
 /* The daemon has sent its last answer. Frees the record if the caller is done too. */
 void kvt__call_answered(struct kvt_session *session, struct kvt__call *call);

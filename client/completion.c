@@ -18,8 +18,7 @@ static void forget_lease(struct kvt_object *object)
         object->n_segments = 0;
 }
 
-static void write_granted(struct kvt_object *object, struct kvt__call *call,
-                          struct kvt__item *item)
+static void write_granted(struct kvt_object *object, struct kvt__call *call, struct kvt__item *item)
 {
         struct kvt__lease *lease = item->lease;
 

@@ -151,8 +151,8 @@ struct kvt_options {
                                             random */
         const uint16_t *shards;          /* shards on this node; NULL: all */
         uint32_t n_shards;
-        uint32_t flags;                  /* none defined */
-        uint64_t connect_timeout_ns;     /* how long kvt_open() waits for the daemon; 0: not */
+        uint32_t flags;              /* none defined */
+        uint64_t connect_timeout_ns; /* how long kvt_open() waits for the daemon; 0: not */
 };
 
 /*
@@ -180,8 +180,8 @@ struct kvt_session_info {
         uint8_t layout_id[32]; /* zeros until attached once */
         uint8_t boot_id[16];   /* of the daemon's run */
         uint64_t reconnects;
-        uint64_t host_bytes;   /* size of the daemon's host tier */
-        char last_error[256];  /* why the last connection attempt failed, or "" */
+        uint64_t host_bytes;  /* size of the daemon's host tier */
+        char last_error[256]; /* why the last connection attempt failed, or "" */
 };
 
 KVT_API enum kvt_status kvt_session_info(struct kvt_session *session,
@@ -222,9 +222,9 @@ struct kvt_object {
         uint16_t group;
         uint16_t shard;
         uint32_t flags;
-        uint32_t boundary_tokens; /* reserve: tokens up to the boundary */
-        uint32_t numa_node;       /* reserve: wish, plus 1; 0: none */
-        uint64_t bytes;           /* reserve: length; acquire, adopt: output */
+        uint32_t boundary_tokens;        /* reserve: tokens up to the boundary */
+        uint32_t numa_node;              /* reserve: wish, plus 1; 0: none */
+        uint64_t bytes;                  /* reserve: length; acquire, adopt: output */
         const struct kvt_digest *covers; /* reserve with KVT_CROPPABLE: the boundaries served */
         uint32_t n_covers;
         uint32_t n_checksums;      /* commit: 0, or the length of @checksums */
@@ -378,8 +378,8 @@ struct kvt_match {
         uint32_t boundaries; /* of the longest usable prefix, 0: none */
         uint32_t tokens;
         uint32_t resident_boundaries; /* of the longest usable prefix in host memory */
-        uint32_t kv_boundaries; /* of the longest prefix whose paged groups are there, whether
-                                   or not a state makes it usable */
+        uint32_t kv_boundaries;       /* of the longest prefix whose paged groups are there, whether
+                                         or not a state makes it usable */
 };
 
 /*
@@ -435,8 +435,8 @@ struct kvt_blob {
         size_t n_tokens;
         uint16_t group; /* of the layout; usually 0 */
         uint16_t shard;
-        uint32_t flags; /* KVT_CROPPABLE: pure attention, serves any prefix, at most 1,900
-                           boundaries; KVT_REPLACE */
+        uint32_t flags;      /* KVT_CROPPABLE: pure attention, serves any prefix, at most 1,900
+                                boundaries; KVT_REPLACE */
         uint64_t timeout_ns; /* of each step; 0: 30 s */
 };
 

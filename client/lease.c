@@ -10,8 +10,7 @@ static int compare(const struct kvt__lease *a, const struct kvt__lease *b)
 }
 
 /* RB_GENERATE_STATIC needs a word that libbsd defines only when it overlays libc. */
-RB_GENERATE_INTERNAL(kvt__lease_tree, kvt__lease, link, compare,
-                     __attribute__((unused)) static)
+RB_GENERATE_INTERNAL(kvt__lease_tree, kvt__lease, link, compare, __attribute__((unused)) static)
 
 /* One allocation: the struct, its segments, their arenas, the checksums. */
 static struct kvt__lease *allocate(uint32_t n_segments, uint32_t n_pieces)

@@ -12,7 +12,7 @@
 
 struct packet {
         size_t length;
-        int fd; /* -1: none */
+        int fd;      /* -1: none */
         bool is_odd; /* cut off, or with more descriptors than any kind has */
 };
 

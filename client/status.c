@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/kvtier.h"
 #include "proto/status.h"
+#include "client/kvtier.h"
 
 #define SAME_NUMBER(number, name, text)                                                            \
-        _Static_assert((int)KVT_##name == (int)KVT_WIRE_##name, "kvtier.h repeats proto/status.h");
+        _Static_assert((int)KVT_##name == (int)KVT_WIRE_##name, "kvtier.h repeats "                \
+                                                                "proto/status.h");
 KVT_STATUS_LIST(SAME_NUMBER)
 #undef SAME_NUMBER
 

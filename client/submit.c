@@ -208,8 +208,8 @@ static enum kvt_status copy_options(struct kvt_call *ret_options, const struct k
 
 static enum kvt_status check_reserve(const struct kvt_object *objects, size_t n)
 {
-        static const uint32_t known = KVT_REPLACE | KVT_PARENT_UNKNOWN | KVT_CROPPABLE |
-                                      KVT_CONTIGUOUS;
+        static const uint32_t known =
+                KVT_REPLACE | KVT_PARENT_UNKNOWN | KVT_CROPPABLE | KVT_CONTIGUOUS;
 
         for (size_t i = 0; i < n; i++) {
                 const struct kvt_object *object = &objects[i];
@@ -219,8 +219,8 @@ static enum kvt_status check_reserve(const struct kvt_object *objects, size_t n)
                 if (object->bytes > LAYOUT_OBJECT_MAX ||
                     (object->flags & KVT_CROPPABLE && object->n_covers > WIRE_COVERS_MAX))
                         return KVT_TOO_LARGE;
-                if (!object->bytes || (object->flags & KVT_CROPPABLE && object->n_covers &&
-                                       !object->covers))
+                if (!object->bytes ||
+                    (object->flags & KVT_CROPPABLE && object->n_covers && !object->covers))
                         return KVT_INVALID;
         }
         return KVT_OK;
@@ -251,8 +251,7 @@ static enum kvt_status admit(struct kvt_session *session)
 {
         if (session->phase != KVT__UP || session->broken || session->stopping)
                 return KVT_UNAVAILABLE;
-        if (session->calls.n >= KVT__CALLS_MAX ||
-            session->outbox.bytes > KVT__OUTBOX_BYTES_MAX)
+        if (session->calls.n >= KVT__CALLS_MAX || session->outbox.bytes > KVT__OUTBOX_BYTES_MAX)
                 return KVT_REFUSED;
         return KVT_OK;
 }
@@ -369,8 +368,7 @@ static enum kvt_status submit_end(struct kvt_session *session, uint16_t kind,
         if (!call)
                 return KVT_NO_MEMORY;
         pthread_mutex_lock(&session->lock);
-        if (session->calls.n >= KVT__CALLS_MAX ||
-            session->outbox.bytes > KVT__OUTBOX_BYTES_MAX) {
+        if (session->calls.n >= KVT__CALLS_MAX || session->outbox.bytes > KVT__OUTBOX_BYTES_MAX) {
                 pthread_mutex_unlock(&session->lock);
                 free(call);
                 return KVT_REFUSED;

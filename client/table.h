@@ -32,8 +32,8 @@ struct kvt__table {
         uint32_t chunk_tokens;
         bool has_paged, has_state;
         uint64_t seeds[KVT__BANKS_MAX];
-        uint64_t paged[KVT__BANKS_MAX]; /* cells of the paged groups */
-        uint64_t state[KVT__BANKS_MAX]; /* cells of the state groups */
+        uint64_t paged[KVT__BANKS_MAX];        /* cells of the paged groups */
+        uint64_t state[KVT__BANKS_MAX];        /* cells of the state groups */
         int16_t first_cell[LAYOUT_GROUPS_MAX]; /* -1: the group is never stored */
         uint16_t n_shards[LAYOUT_GROUPS_MAX];
         _Atomic uint32_t readers;

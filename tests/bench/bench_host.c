@@ -135,12 +135,15 @@ static void open_session(void)
 {
         char socket[96], why[512];
         struct kvt_group group = {.name = "blob", .kind = KVT_GROUP_STATE};
-        struct kvt_layout layout = {
-                .size = sizeof(layout), .model = "bench", .engine = "bench_host",
-                .groups = &group, .n_groups = 1};
-        struct kvt_options options = {
-                .size = sizeof(options), .socket = socket, .layout = &layout,
-                .connect_timeout_ns = 30 * SECONDS};
+        struct kvt_layout layout = {.size = sizeof(layout),
+                                    .model = "bench",
+                                    .engine = "bench_host",
+                                    .groups = &group,
+                                    .n_groups = 1};
+        struct kvt_options options = {.size = sizeof(options),
+                                      .socket = socket,
+                                      .layout = &layout,
+                                      .connect_timeout_ns = 30 * SECONDS};
 
         snprintf(socket, sizeof(socket), "%s/socket", bench.folder);
         if (kvt_open(&bench.session, &options, why, sizeof(why)) != KVT_OK)
@@ -191,9 +194,8 @@ static void copy_batch(const struct shape *shape, struct slot *slot, bool is_sto
                 uint64_t at = (slot->number * shape->batch + i) * shape->bytes % SOURCE;
 
                 check("object", object->status);
-                check("copy", is_store
-                                      ? kvt_write(object, 0, bench.ours + at, shape->bytes)
-                                      : kvt_read(object, 0, bench.ours + at, shape->bytes));
+                check("copy", is_store ? kvt_write(object, 0, bench.ours + at, shape->bytes)
+                                       : kvt_read(object, 0, bench.ours + at, shape->bytes));
         }
 }
 

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "fake_daemon.h"
 #include "client/layout.h"
+#include "fake_daemon.h"
 #include "proto/layout.h"
 #include "proto/message.h"
 
@@ -76,10 +76,10 @@ static void make_table(struct fake *fake)
         fake_set_state(fake, PRESENCE_SERVING);
         fake_beat(fake, UINT64_MAX);
         if (!fake->leave_table_unsealed)
-                ck_assert_int_eq(fcntl(fake->table_fd, F_ADD_SEALS,
-                                       F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW |
-                                               F_SEAL_SEAL),
-                                 0);
+                ck_assert_int_eq(
+                        fcntl(fake->table_fd, F_ADD_SEALS,
+                              F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
+                        0);
 }
 
 static void make_arenas(struct fake *fake)

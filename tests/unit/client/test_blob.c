@@ -70,9 +70,13 @@ START_TEST(the_chain_is_the_one_of_the_documented_layout)
 {
         struct digest_string strings[3] = {{"salt", 4}, {"lora", 4}, {"image", 5}};
         const char *image = "image";
-        struct kvt_identity identity = {
-                .size = sizeof(identity), .salt = "salt", .salt_bytes = 4, .lora = "lora",
-                .lora_bytes = 4, .images = &image, .n_images = 1};
+        struct kvt_identity identity = {.size = sizeof(identity),
+                                        .salt = "salt",
+                                        .salt_bytes = 4,
+                                        .lora = "lora",
+                                        .lora_bytes = 4,
+                                        .images = &image,
+                                        .n_images = 1};
         struct kvt_digest steps[4], end;
         struct digest link;
 

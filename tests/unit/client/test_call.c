@@ -7,8 +7,8 @@
 #include "fake_daemon.h"
 #include "proto/message.h"
 
-#define SECONDS(n) ((n) * UINT64_C(1000000000))
-#define MS(n)      ((n) * UINT64_C(1000000))
+#define SECONDS(n) ((n)*UINT64_C(1000000000))
+#define MS(n)      ((n)*UINT64_C(1000000))
 
 static struct fake fake;
 static struct kvt_session *session;
@@ -463,9 +463,9 @@ START_TEST(leases_ended_while_the_daemon_is_away_are_said_at_the_next_greeting)
         ck_assert_int_eq(kvt_release(session, NULL, &object, 1, NULL), KVT_OK);
         ck_assert_uint_eq(wait_one().status, KVT_GONE);
         fake_greet(&fake);
-        ck_assert_mem_eq(((const struct wire_copies_ended *)fake_expect(&fake, WIRE_COPIES_ENDED))
-                                 ->secret,
-                         secret, 16);
+        ck_assert_mem_eq(
+                ((const struct wire_copies_ended *)fake_expect(&fake, WIRE_COPIES_ENDED))->secret,
+                secret, 16);
 }
 END_TEST
 

@@ -46,8 +46,7 @@ END_TEST
 START_TEST(open_without_a_daemon_gives_a_session_that_misses)
 {
         struct kvt_digest digest = {{1}};
-        struct kvt_match_query query = {
-                .size = sizeof(query), .digests = &digest, .n_digests = 1};
+        struct kvt_match_query query = {.size = sizeof(query), .digests = &digest, .n_digests = 1};
         struct kvt_match match = {.size = sizeof(match), .boundaries = 9};
         struct kvt_options options;
         struct kvt_object object = {.bytes = FAKE_OBJECT};
@@ -55,9 +54,10 @@ START_TEST(open_without_a_daemon_gives_a_session_that_misses)
         char why[128];
 
         fake_start(&fake, false);
-        options = (struct kvt_options){
-                .size = sizeof(options), .socket = "/nowhere/socket", .layout = &fake.layout,
-                .connect_timeout_ns = 20000000};
+        options = (struct kvt_options){.size = sizeof(options),
+                                       .socket = "/nowhere/socket",
+                                       .layout = &fake.layout,
+                                       .connect_timeout_ns = 20000000};
         ck_assert_int_eq(kvt_open(&session, &options, why, sizeof(why)), KVT_UNAVAILABLE);
         ck_assert_ptr_nonnull(session);
         ck_assert_str_eq(why, "connecting to /nowhere/socket: No such file or directory");

@@ -101,8 +101,7 @@ static void *store(void *argument)
 static void *look(void *argument)
 {
         struct kvt_digest digests[64];
-        struct kvt_match_query query = {
-                .size = sizeof(query), .digests = digests, .n_digests = 64};
+        struct kvt_match_query query = {.size = sizeof(query), .digests = digests, .n_digests = 64};
         struct kvt_match match = {.size = sizeof(match)};
 
         memset(digests, 1, sizeof(digests));
