@@ -3,8 +3,7 @@
 #include "client/kvtier.h"
 
 #define SAME_NUMBER(number, name, text)                                                            \
-        _Static_assert((int)KVT_##name == (int)KVT_WIRE_##name, "kvtier.h repeats "                \
-                                                                "proto/status.h");
+        _Static_assert((int)KVT_##name == (int)KVT_WIRE_##name, "one list of numbers");
 KVT_STATUS_LIST(SAME_NUMBER)
 #undef SAME_NUMBER
 
