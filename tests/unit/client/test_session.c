@@ -239,7 +239,6 @@ START_TEST(a_forked_child_has_no_session_no_fds_and_no_arena)
         ck_assert_uint_eq(kvt_wait(session, &completion, 1, UINT64_MAX), 1);
 
         pid = fork();
-        ck_assert_int_ge(pid, 0);
         if (!pid) {
                 void *page = object.segments[0].address;
 
@@ -248,6 +247,7 @@ START_TEST(a_forked_child_has_no_session_no_fds_and_no_arena)
                         _exit(4);
                 _exit(child(session, before + 1));
         }
+        ck_assert_int_gt(pid, 0);
         ck_assert_int_eq(waitpid(pid, &status, 0), pid);
         ck_assert_int_eq(WEXITSTATUS(status), 0);
         ck_assert(WIFEXITED(status));
