@@ -297,10 +297,10 @@ void fake_greet(struct fake *fake)
         send_welcome(fake);
         if (fake->welcome_status || fake->leave_table_unsealed)
                 return;
-        for (uint32_t i = 0; i < FAKE_ARENAS; i++)
-                send_arena(fake, i);
+        send_arena(fake, 0);
         if (fake->leave_arenas_unsealed)
-                return;
+                return; /* the client has hung up, or is about to */
+        send_arena(fake, 1);
         answer_attach(fake, fake_expect(fake, WIRE_ATTACH));
 }
 
