@@ -104,11 +104,25 @@ struct kvt__call *kvt__call_find(struct kvt_session *session, uint64_t id)
         return RB_FIND(kvt__call_ids, &session->calls.ids, &key);
 }
 
+void kvt__calls_signal(struct kvt_session *session)
+{
+        struct kvt__calls *calls = &session->calls;
+        bool signal = !TAILQ_EMPTY(&calls->ready) && !calls->n_waiters;
+        uint64_t count = 1;
+        ssize_t done = sizeof(count);
+
+        /* An eventfd that no one looks at would cost as much as the message itself. */
+        if (signal && !calls->is_signalled)
+                done = write(session->ready_fd, &count, sizeof(count));
+        else if (TAILQ_EMPTY(&calls->ready) && calls->is_signalled)
+                done = read(session->ready_fd, &count, sizeof(count));
+        else
+                return;
+        calls->is_signalled = done > 0 ? signal : calls->is_signalled;
+}
+
 void kvt__call_post(struct kvt_session *session, struct kvt__call *call)
 {
-        static const uint64_t one = 1;
-        bool was_empty = TAILQ_EMPTY(&session->calls.ready);
-
         if (call->is_internal)
                 return;
         pthread_cond_broadcast(&session->changed);
@@ -116,9 +130,7 @@ void kvt__call_post(struct kvt_session *session, struct kvt__call *call)
                 return;
         TAILQ_INSERT_TAIL(&session->calls.ready, call, queue);
         call->is_queued = true;
-        /* The counter cannot overflow: it is written once before it is read to zero. */
-        if (was_empty && write(session->ready_fd, &one, sizeof(one)) < 0)
-                return;
+        kvt__calls_signal(session);
 }
 
 /* Drops a lease that the caller was never told of. Returns what the daemon calls it. */

@@ -69,6 +69,8 @@ struct kvt__calls {
         struct kvt__call_ids ids;
         struct kvt__call_deadlines deadlines;
         struct kvt__call_queue ready; /* for kvt_poll(), in order of completion */
+        unsigned n_waiters;           /* threads in kvt_wait(): they need no eventfd */
+        bool is_signalled;            /* the eventfd is readable */
         uint64_t last_id;
         size_t n;
 };
@@ -90,6 +92,9 @@ struct kvt__call *kvt__call_find(struct kvt_session *session, uint64_t id);
 
 /* Something new for the caller; more follows. */
 void kvt__call_post(struct kvt_session *session, struct kvt__call *call);
+
+/* Makes the eventfd say what there is to poll, unless somebody is waiting to do so. */
+void kvt__calls_signal(struct kvt_session *session);
 
 /* The last completion, with the status that its items make. */
 void kvt__call_finish(struct kvt_session *session, struct kvt__call *call);

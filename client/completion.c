@@ -4,7 +4,6 @@
  * caller's own thread.
  */
 #include <string.h>
-#include <unistd.h>
 
 #include "client/session.h"
 
@@ -80,7 +79,6 @@ static size_t poll_locked(struct kvt_session *session, struct kvt_completion *re
                           size_t max)
 {
         struct kvt__call *call;
-        uint64_t count;
         size_t n = 0;
 
         while (n < max && (call = TAILQ_FIRST(&session->calls.ready))) {
@@ -88,9 +86,7 @@ static size_t poll_locked(struct kvt_session *session, struct kvt_completion *re
                 call->is_queued = false;
                 report(session, call, &ret_completions[n++]);
         }
-        if (n && TAILQ_EMPTY(&session->calls.ready) &&
-            read(session->ready_fd, &count, sizeof(count)) < 0)
-                return n;
+        kvt__calls_signal(session);
         return n;
 }
 
@@ -131,9 +127,13 @@ size_t kvt_wait(struct kvt_session *session, struct kvt_completion *ret_completi
         if (!session || !ret_completions || !max || kvt__is_forked(session))
                 return 0;
         pthread_mutex_lock(&session->lock);
+        session->calls.n_waiters++;
         do
                 n = poll_locked(session, ret_completions, max);
         while (!n && wait_change(session, until));
+        session->calls.n_waiters--;
+        /* What is left is for others, who may be polling the eventfd. */
+        kvt__calls_signal(session);
         pthread_mutex_unlock(&session->lock);
         return n;
 }

@@ -540,6 +540,27 @@ START_TEST(the_eventfd_is_readable_while_completions_wait)
 }
 END_TEST
 
+START_TEST(what_a_waiter_leaves_is_told_by_the_eventfd)
+{
+        struct kvt_object objects[2] = {{.bytes = FAKE_OBJECT}, {.bytes = FAKE_OBJECT}};
+        struct fake_item item = granted(0, 5);
+        struct pollfd event = {.fd = kvt_fd(session), .events = POLLIN};
+        uint64_t requests[2];
+
+        for (int i = 0; i < 2; i++) {
+                ck_assert_int_eq(kvt_reserve(session, NULL, &objects[i], 1, NULL), KVT_OK);
+                requests[i] = expect_request(WIRE_RESERVE);
+        }
+        for (int i = 0; i < 2; i++)
+                fake_result(&fake, requests[i], false, &item, 1);
+        wait_one();
+        ck_assert_int_eq(poll(&event, 1, 5000), 1);
+        wait_one();
+        ck_assert_int_eq(poll(&event, 1, 0), 0);
+        expect_nothing_more();
+}
+END_TEST
+
 START_TEST(a_waited_call_is_reported_to_its_waiter_alone)
 {
         struct kvt_object object = {.bytes = FAKE_OBJECT};
@@ -604,6 +625,7 @@ static Suite *call_suite(void)
         tcase_add_test(tests, a_lease_ends_once);
         tcase_add_test(tests, bytes_outside_the_arenas_are_a_hang_up);
         tcase_add_test(tests, the_eventfd_is_readable_while_completions_wait);
+        tcase_add_test(tests, what_a_waiter_leaves_is_told_by_the_eventfd);
         tcase_add_test(tests, a_waited_call_is_reported_to_its_waiter_alone);
         tcase_add_test(tests, bad_arguments_send_nothing);
         suite_add_tcase(suite, tests);
