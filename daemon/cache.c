@@ -308,6 +308,37 @@ static void evict_boundary_from_host(struct cache *cache, struct index_boundary 
         }
 }
 
+static bool is_leased(struct cache *cache, const struct index_boundary *boundary)
+{
+        struct index_object *object;
+
+        for (object = first_object(cache, boundary); object; object = next_object(cache, object))
+                if (object->host != INDEX_NONE &&
+                    !host_copy_at(&cache->copies, object->host)->n_leases)
+                        return false;
+        return true;
+}
+
+/*
+ * What is leased is in use now. Left at the old end, thousands of leases would be passed
+ * over by every search for a victim, and hide what may go behind them.
+ */
+static void touch_leased_at_old_end(struct cache *cache)
+{
+        for (unsigned i = 0; i < VICTIM_STEPS_ANY; i++) {
+                const struct index_boundary *boundary =
+                        placement_next(cache->index, INDEX_HOST, NULL);
+
+                if (!boundary || boundary->touched_s == cache_now_s(cache) ||
+                    !is_leased(cache, boundary))
+                        return;
+                placement_touch(
+                        cache->index,
+                        index_boundary_at(cache->index, index_boundary_id(cache->index, boundary)),
+                        cache_now_s(cache));
+        }
+}
+
 /* Clean copies first, as far as they lie near the old end; then whatever is oldest. */
 static bool evict_one_boundary_from_host(struct cache *cache)
 {
@@ -315,6 +346,7 @@ static bool evict_one_boundary_from_host(struct cache *cache)
         struct victim_query query = {cache, writes};
         struct index_boundary *victim;
 
+        touch_leased_at_old_end(cache);
         victim = placement_victim(cache->index, INDEX_HOST, boundary_may_leave_host, &query,
                                   writes ? VICTIM_STEPS_CLEAN : VICTIM_STEPS_ANY);
         if (!victim && writes) {

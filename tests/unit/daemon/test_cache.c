@@ -234,6 +234,30 @@ START_TEST(room_is_made_by_evicting_the_oldest_but_never_what_is_leased)
 }
 END_TEST
 
+START_TEST(what_is_leased_does_not_stay_at_the_old_end)
+{
+        struct host_copy *copy;
+
+        cache.write_policy = PLACEMENT_WRITE_OFF;
+        for (uint32_t n = 0; n < 12; n++)
+                ck_assert_int_eq(put(n, (uint8_t)n, false, NULL), 0);
+        copy = host_copy_of(0);
+        host_copy_lease(&cache.copies, copy);
+        for (uint32_t n = 0; n < 12; n++)
+                index_boundary_at(cache.index, find(n)->boundary)->touched_s = 0;
+        ck_assert_uint_eq(
+                index_boundary_id(cache.index, placement_next(cache.index, INDEX_HOST, NULL)),
+                find(0)->boundary);
+        for (uint32_t n = 12; host_copy_of(1); n++)
+                ck_assert_int_eq(put(n, (uint8_t)n, false, NULL), 0);
+        ck_assert_ptr_eq(host_copy_of(0), copy);
+        ck_assert_uint_ne(
+                index_boundary_id(cache.index, placement_next(cache.index, INDEX_HOST, NULL)),
+                find(0)->boundary);
+        host_copy_unlease(&cache.copies, copy);
+}
+END_TEST
+
 START_TEST(all_leased_is_busy_and_holds_nothing)
 {
         struct host_copy *leased[16];
@@ -545,6 +569,7 @@ int main(void)
         tcase_set_timeout(tcase, 60);
         tcase_add_test(tcase, what_is_stored_goes_down_and_comes_back_equal);
         tcase_add_test(tcase, room_is_made_by_evicting_the_oldest_but_never_what_is_leased);
+        tcase_add_test(tcase, what_is_leased_does_not_stay_at_the_old_end);
         tcase_add_test(tcase, all_leased_is_busy_and_holds_nothing);
         tcase_add_test(tcase, first_commit_wins);
         tcase_add_test(tcase, a_replaced_generation_in_flight_never_enters_the_catalog);
