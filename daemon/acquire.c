@@ -11,13 +11,18 @@
 /* Keys that are looked up together. */
 #define FIND_WINDOW 64u
 
+/* What one session may have waiting: each turn of the loop looks at all of them. */
+#define WAITING_MAX      256u
+#define WAITING_KEYS_MAX (4 * WIRE_ITEMS_MAX)
+
 /* What an acquire asks for, held against what there is. */
 struct plan {
         uint32_t n;          /* leading items that exist, at most those asked for */
         uint32_t n_resident; /* leading items in host memory */
-        uint32_t n_fitting;  /* leading items within the lease limit */
-        uint64_t new_leased_bytes;
+        uint32_t n_fitting;  /* leading items within the limits */
         struct planned *items;
+        uint32_t *slots; /* hash table of items (index + 1) by object */
+        uint32_t slot_mask;
 };
 
 static struct index_object *find_key(struct session *session, const struct wire_key_item *key)
@@ -60,32 +65,71 @@ static void find_window(struct session *session, const struct assembly *acquire,
         }
 }
 
+/* Blobs serve many boundaries: several items may mean one object. */
+static uint32_t find_twin(const struct plan *plan, uint32_t i)
+{
+        const struct index_object *object = plan->items[i].object;
+        uint32_t at = (uint32_t)(((uintptr_t)object >> 3) * 2654435769u) & plan->slot_mask;
+
+        while (plan->slots[at]) {
+                uint32_t other = plan->slots[at] - 1;
+
+                if (plan->items[other].object == object)
+                        return other;
+                at = (at + 1) & plan->slot_mask;
+        }
+        plan->slots[at] = i + 1;
+        return i;
+}
+
+static uint64_t most_that_fits(const struct daemon *daemon)
+{
+        uint64_t limit = daemon_lease_limit_final(daemon);
+        uint64_t bytes_max = daemon->config.session.bytes_max;
+
+        return bytes_max && bytes_max < limit ? bytes_max : limit;
+}
+
 static void look_up(struct session *session, const struct assembly *acquire, struct plan *plan)
 {
-        uint64_t limit = daemon_lease_limit_final(session->daemon), bytes = 0;
+        uint64_t limit = most_that_fits(session->daemon), bytes = 0;
         bool all_resident = true;
 
         for (uint32_t i = 0; i < acquire->n; i++) {
-                const struct index_object *object;
                 struct planned *planned = &plan->items[i];
-                uint64_t space;
 
                 if (i % FIND_WINDOW == 0)
                         find_window(session, acquire, plan->items, i,
                                     acquire->n - i < FIND_WINDOW ? acquire->n - i : FIND_WINDOW);
-                object = planned->object;
-                if (!object)
+                if (!planned->object)
                         break;
-                space = (object->raw_bytes + HOST_UNIT_BYTES - 1) / HOST_UNIT_BYTES *
-                        (uint64_t)HOST_UNIT_BYTES;
-                bytes += space;
-                if (!planned->copy || !planned->copy->n_leases)
-                        plan->new_leased_bytes += space;
-                all_resident &= object->host != INDEX_NONE;
+                planned->twin = find_twin(plan, i);
+                if (planned->twin == i)
+                        bytes += host_copy_space(planned->object->raw_bytes);
+                all_resident &= planned->object->host != INDEX_NONE;
                 plan->n = i + 1;
                 plan->n_resident += all_resident;
-                plan->n_fitting += bytes <= limit;
+                plan->n_fitting += bytes <= limit && i < session->daemon->config.session.leases_max;
         }
+}
+
+/* Bytes that the plan's items have, each object once; and those nobody leases yet. */
+static uint64_t plan_bytes(const struct plan *plan, uint64_t *ret_new_bytes)
+{
+        uint64_t bytes = 0;
+
+        *ret_new_bytes = 0;
+        for (uint32_t i = 0; i < plan->n; i++) {
+                const struct planned *planned = &plan->items[i];
+                uint64_t space = host_copy_space(planned->object->raw_bytes);
+
+                if (planned->twin != i)
+                        continue;
+                bytes += space;
+                if (!planned->copy || !planned->copy->n_leases)
+                        *ret_new_bytes += space;
+        }
+        return bytes;
 }
 
 /* KVT_WIRE_OK, or why the plan is not to be granted. */
@@ -93,6 +137,7 @@ static uint32_t judge(struct session *session, const struct assembly *acquire, s
 {
         const struct config *config = &session->daemon->config;
         uint32_t flags = acquire->batch.flags;
+        uint64_t bytes, new_bytes;
 
         if (!session->daemon->recovered)
                 return KVT_WIRE_BUSY;
@@ -103,26 +148,17 @@ static uint32_t judge(struct session *session, const struct assembly *acquire, s
                         return KVT_WIRE_BUSY;
                 plan->n = plan->n_resident;
         }
-        if (plan->n_fitting < plan->n || plan->n > config->session.leases_max)
+        if (plan->n_fitting < plan->n)
                 return KVT_WIRE_TOO_LARGE;
+        bytes = plan_bytes(plan, &new_bytes);
         if (session->n_leases + plan->n > config->session.leases_max)
                 return KVT_WIRE_REFUSED;
-        if (config->session.bytes_max &&
-            session->leased_bytes + plan->new_leased_bytes > config->session.bytes_max)
+        if (config->session.bytes_max && session->leased_bytes + bytes > config->session.bytes_max)
                 return KVT_WIRE_REFUSED;
-        if (session->daemon->cache.copies.leased_bytes + plan->new_leased_bytes >
+        if (session->daemon->cache.copies.leased_bytes + new_bytes >
             daemon_lease_limit(session->daemon))
                 return KVT_WIRE_BUSY;
         return KVT_WIRE_OK;
-}
-
-/* The copy made for an earlier item of the plan that is served by the same object. */
-static struct host_copy *copy_of_twin(const struct plan *plan, uint32_t i)
-{
-        for (uint32_t j = i; j-- > 0;)
-                if (plan->items[j].object == plan->items[i].object)
-                        return plan->items[j].copy;
-        return NULL;
 }
 
 static int make_room(struct session *session, struct plan *plan, uint32_t i)
@@ -131,8 +167,8 @@ static int make_room(struct session *session, struct plan *plan, uint32_t i)
         struct planned *planned = &plan->items[i];
         struct object_key key;
 
-        if (planned->object->flags & INDEX_READING) {
-                planned->copy = copy_of_twin(plan, i);
+        if (planned->twin != i) {
+                planned->copy = plan->items[planned->twin].copy;
                 planned->object = NULL;
                 host_copy_use(planned->copy);
                 return 0;
@@ -142,21 +178,11 @@ static int make_room(struct session *session, struct plan *plan, uint32_t i)
                               UINT32_MAX, false, &planned->copy);
 }
 
-/*
- * Ends the plan's own holds. An object whose promotion was not started is as it was; one
- * whose promotion runs has been taken over by it (planned->object is NULL then).
- */
+/* Ends the plan's own holds on the first @n items. */
 static void let_go(struct session *session, struct plan *plan, uint32_t n)
 {
-        struct cache *cache = &session->daemon->cache;
-
-        for (uint32_t i = 0; i < n; i++) {
-                struct planned *planned = &plan->items[i];
-
-                if (planned->object)
-                        planned->object->flags &= (uint16_t)~INDEX_READING;
-                host_copy_unuse(&cache->copies, planned->copy);
-        }
+        for (uint32_t i = 0; i < n; i++)
+                host_copy_unuse(&session->daemon->cache.copies, plan->items[i].copy);
 }
 
 /*
@@ -175,14 +201,9 @@ static int hold(struct session *session, struct plan *plan)
                 plan->items[i].object = NULL;
         }
         for (uint32_t i = 0; i < plan->n && !r; i++) {
-                struct planned *planned = &plan->items[i];
-
                 n_held = i + 1;
-                if (planned->copy)
-                        continue;
-                r = make_room(session, plan, i);
-                if (!r && planned->object)
-                        planned->object->flags |= INDEX_READING;
+                if (!plan->items[i].copy)
+                        r = make_room(session, plan, i);
         }
         if (!r)
                 return 0;
@@ -204,7 +225,6 @@ static void start_promotions(struct session *session, struct plan *plan)
 
                 if (!planned->object)
                         continue;
-                planned->object->flags &= (uint16_t)~INDEX_READING;
                 r = transfer_up(cache, planned->object, planned->copy);
                 planned->object = NULL;
                 if (r) {
@@ -297,30 +317,28 @@ static void refuse(struct session *session, const struct assembly *acquire, cons
         }
 }
 
-/* Every item that is missing is being written by somebody now. */
-static bool may_wait(struct session *session, const struct assembly *acquire)
+/* A power of two, at most half of it in use. */
+static uint32_t n_slots_for(uint32_t n)
 {
-        for (uint32_t i = 0; i < acquire->n; i++) {
-                const struct wire_key_item *key = &acquire->keys[i];
+        uint32_t n_slots = 2;
 
-                if (!find_key(session, key) &&
-                    !lease_is_reserved(&session->daemon->leases, session->layout, &key->boundary,
-                                       key->group, key->shard))
-                        return false;
-        }
-        return true;
+        while (n_slots < 2 * n)
+                n_slots *= 2;
+        return n_slots;
 }
 
 /* Decides an acquire and answers it. */
 static void decide(struct session *session, const struct assembly *acquire)
 {
+        uint32_t n_slots = n_slots_for(acquire->n);
         _cleanup_free_ struct planned *items = calloc(acquire->n, sizeof(*items));
-        struct plan plan = {.items = items};
+        _cleanup_free_ uint32_t *slots = calloc(n_slots, sizeof(*slots));
+        struct plan plan = {.items = items, .slots = slots, .slot_mask = n_slots - 1};
         uint32_t status = KVT_WIRE_NO_MEMORY;
 
         if (!acquire->n) {
                 status = KVT_WIRE_INVALID;
-        } else if (items) {
+        } else if (items && slots) {
                 look_up(session, acquire, &plan);
                 status = judge(session, acquire, &plan);
         }
@@ -333,62 +351,101 @@ static void decide(struct session *session, const struct assembly *acquire)
                 refuse(session, acquire, &plan, status);
 }
 
-static bool start_waiting(struct session *session, struct assembly *acquire)
-{
-        struct waiting_acquire *waiting;
+/* ---- waiting ---- */
 
-        if (!(acquire->batch.flags & WIRE_ACQUIRE_WAIT) || !acquire->batch.timeout_ns)
+static bool is_reserved(struct session *session, const struct wire_key_item *key)
+{
+        return lease_is_reserved(&session->daemon->leases, session->layout, &key->boundary,
+                                 key->group, key->shard);
+}
+
+/* Goes on to the first item that is missing. False: there is none, or nobody writes it. */
+static bool still_waits(struct waiting_acquire *waiting)
+{
+        const struct assembly *acquire = waiting->acquire;
+
+        while (waiting->n_found < acquire->n &&
+               find_key(waiting->session, &acquire->keys[waiting->n_found]))
+                waiting->n_found++;
+        return waiting->n_found < acquire->n &&
+               is_reserved(waiting->session, &acquire->keys[waiting->n_found]);
+}
+
+/* Is every item that is missing, of which there is one at least, being written now? */
+static bool may_wait(struct waiting_acquire *waiting)
+{
+        const struct assembly *acquire = waiting->acquire;
+
+        if (!still_waits(waiting))
                 return false;
-        for (uint32_t i = 0; i < acquire->n; i++) {
-                if (find_key(session, &acquire->keys[i]))
-                        continue;
-                if (!may_wait(session, acquire))
+        for (uint32_t i = waiting->n_found + 1; i < acquire->n; i++)
+                if (!is_reserved(waiting->session, &acquire->keys[i]) &&
+                    !find_key(waiting->session, &acquire->keys[i]))
                         return false;
-                waiting = calloc(1, sizeof(*waiting));
-                if (!waiting)
-                        return false;
-                waiting->session = session;
-                waiting->acquire = acquire;
-                waiting->deadline_ns = uv_hrtime() + acquire->batch.timeout_ns;
-                TAILQ_INSERT_TAIL(&session->waiting, waiting, link);
-                return true;
-        }
-        return false;
+        return true;
+}
+
+/* OK: it is to be decided now. PENDING: it waits, and is taken over. Else it is refused. */
+static uint32_t start_waiting(struct session *session, struct assembly *acquire)
+{
+        struct waiting_acquire *waiting, first = {.session = session, .acquire = acquire};
+        uint64_t now_ns = uv_hrtime();
+
+        if (!(acquire->batch.flags & WIRE_ACQUIRE_WAIT) || !acquire->batch.timeout_ns ||
+            !may_wait(&first))
+                return KVT_WIRE_OK;
+        if (session->n_waiting >= WAITING_MAX ||
+            session->n_waiting_keys + acquire->n > WAITING_KEYS_MAX)
+                return KVT_WIRE_REFUSED;
+        waiting = malloc(sizeof(*waiting));
+        if (!waiting)
+                return KVT_WIRE_NO_MEMORY;
+        *waiting = first;
+        waiting->seen = session->daemon->n_reservations_ended;
+        waiting->deadline_ns = now_ns + acquire->batch.timeout_ns;
+        if (waiting->deadline_ns < now_ns)
+                waiting->deadline_ns = UINT64_MAX;
+        TAILQ_INSERT_TAIL(&session->waiting, waiting, link);
+        session->n_waiting++;
+        session->n_waiting_keys += acquire->n;
+        session->daemon->n_waiting++;
+        return KVT_WIRE_PENDING;
 }
 
 void acquire_request(struct session *session, const struct wire_batch *batch)
 {
         struct assembly *acquire;
+        uint32_t status;
 
         if (!assembly_add(session, batch, &acquire))
                 return;
-        if (start_waiting(session, acquire)) {
-                load_decide(session, acquire->request,
-                            &(struct load_decision){.status = KVT_WIRE_PENDING});
+        status = start_waiting(session, acquire);
+        if (status == KVT_WIRE_PENDING) {
+                load_decide(session, acquire->request, &(struct load_decision){.status = status});
                 return;
         }
-        decide(session, acquire);
+        if (status)
+                load_refuse(session, acquire->request, status);
+        else
+                decide(session, acquire);
         assembly_free(acquire);
 }
 
-/* ---- waiting ---- */
-
 void acquires_reservation_ended(struct daemon *daemon)
 {
-        struct waiting_acquire *waiting;
-        struct session *session;
-        bool any = false;
-
-        TAILQ_FOREACH(session, &daemon->sessions, link)
-                TAILQ_FOREACH(waiting, &session->waiting, link)
-                        any = waiting->is_ripe = true;
-        if (any)
+        daemon->n_reservations_ended++;
+        if (daemon->n_waiting)
                 daemon_wake(daemon);
 }
 
 static void waiting_free(struct waiting_acquire *waiting)
 {
-        TAILQ_REMOVE(&waiting->session->waiting, waiting, link);
+        struct session *session = waiting->session;
+
+        TAILQ_REMOVE(&session->waiting, waiting, link);
+        session->n_waiting--;
+        session->n_waiting_keys -= waiting->acquire->n;
+        session->daemon->n_waiting--;
         assembly_free(waiting->acquire);
         free(waiting);
 }
@@ -397,16 +454,13 @@ static void retry_one(struct waiting_acquire *waiting, uint64_t now_ns)
 {
         struct session *session = waiting->session;
         bool late = now_ns >= waiting->deadline_ns;
-        bool complete = true;
 
-        if (!waiting->is_ripe && !late)
+        if (waiting->seen == session->daemon->n_reservations_ended && !late)
                 return;
-        waiting->is_ripe = false;
-        for (uint32_t i = 0; i < waiting->acquire->n && complete; i++)
-                complete = find_key(session, &waiting->acquire->keys[i]);
-        if (!complete && !late && may_wait(session, waiting->acquire))
+        waiting->seen = session->daemon->n_reservations_ended;
+        if (still_waits(waiting) && !late)
                 return;
-        if (!complete && late)
+        if (late && waiting->n_found < waiting->acquire->n)
                 load_refuse(session, waiting->acquire->request, KVT_WIRE_TIMEOUT);
         else
                 decide(session, waiting->acquire);
@@ -415,9 +469,11 @@ static void retry_one(struct waiting_acquire *waiting, uint64_t now_ns)
 
 void acquires_retry(struct daemon *daemon)
 {
-        uint64_t now_ns = uv_hrtime();
+        uint64_t now_ns = daemon->n_waiting ? uv_hrtime() : 0;
         struct session *session;
 
+        if (!daemon->n_waiting)
+                return;
         TAILQ_FOREACH(session, &daemon->sessions, link) {
                 struct waiting_acquire *waiting, *next;
 

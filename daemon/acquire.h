@@ -24,7 +24,8 @@ struct waiting_acquire {
         struct session *session;
         struct assembly *acquire;
         uint64_t deadline_ns;
-        bool is_ripe; /* something it may wait for has changed */
+        uint64_t seen;    /* daemon.n_reservations_ended at the last look */
+        uint32_t n_found; /* leading items that existed then */
 };
 
 void acquire_request(struct session *session, const struct wire_batch *batch);

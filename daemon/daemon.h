@@ -42,7 +42,8 @@ struct daemon {
         uint32_t n_sessions;    /* with a socket */
         uint32_t n_quarantined; /* without one */
         uint64_t next_session;
-        uint64_t quarantined_bytes;
+        uint32_t n_waiting;            /* acquires that wait for reservations */
+        uint64_t n_reservations_ended; /* so far */
         uint8_t boot_id[16];
         enum daemon_phase phase;
         bool recovered;

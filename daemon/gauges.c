@@ -66,7 +66,7 @@ static void refresh_sessions(struct daemon *daemon)
         metrics->quarantined_bytes = 0;
         metrics->leases = 0;
         TAILQ_FOREACH(session, &daemon->sessions, link) {
-                const struct lease *lease;
+                const struct lease *oldest = TAILQ_FIRST(&session->leases);
 
                 metrics->sessions += session->state == SESSION_ATTACHED;
                 metrics->leases += session->n_leases;
@@ -74,9 +74,8 @@ static void refresh_sessions(struct daemon *daemon)
                         metrics->sessions_quarantined++;
                         metrics->quarantined_bytes += session->leased_bytes;
                 }
-                LIST_FOREACH(lease, &session->leases, link)
-                        if (lease->copy && lease->copy->leased_since_ns < oldest_ns)
-                                oldest_ns = lease->copy->leased_since_ns;
+                if (oldest && oldest->since_ns < oldest_ns)
+                        oldest_ns = oldest->since_ns;
         }
         metrics->sessions_limit = daemon->config.sessions.max;
         metrics->leased_bytes = daemon->cache.copies.leased_bytes;

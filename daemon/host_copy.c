@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uv.h>
 
 #include "daemon/host_copy.h"
 
@@ -101,10 +100,8 @@ void host_copy_unuse(struct host_copies *copies, struct host_copy *copy)
 
 void host_copy_lease(struct host_copies *copies, struct host_copy *copy)
 {
-        if (!copy->n_leases++) {
+        if (!copy->n_leases++)
                 copies->leased_bytes += copy->space_bytes;
-                copy->leased_since_ns = uv_hrtime();
-        }
 }
 
 void host_copy_unlease(struct host_copies *copies, struct host_copy *copy)

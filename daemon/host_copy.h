@@ -55,7 +55,6 @@ struct host_copy {
         uint64_t raw_bytes;
         uint64_t space_bytes; /* of the extents */
         uint64_t committed_ns;
-        uint64_t leased_since_ns; /* monotonic; while n_leases > 0 */
         uint8_t writer_boot_id[16];
         struct host_extent *extents; /* &extent when there is one */
         struct host_extent extent;
@@ -77,6 +76,12 @@ struct host_copies {
         void (*on_space)(void *user); /* space came back: somebody may be waiting */
         void *on_space_user;
 };
+
+/* Host memory that a copy of @raw_bytes takes. */
+static inline uint64_t host_copy_space(uint64_t raw_bytes)
+{
+        return (raw_bytes + HOST_UNIT_BYTES - 1) / HOST_UNIT_BYTES * HOST_UNIT_BYTES;
+}
 
 /* 0 or -ENOMEM. */
 int host_copies_init(struct host_copies *copies, struct host_pool *host);

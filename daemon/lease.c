@@ -105,7 +105,8 @@ int lease_new(struct leases *leases, struct session *session, enum lease_kind ki
                 session->leased_bytes += copy->space_bytes;
         }
         session->n_leases++;
-        LIST_INSERT_HEAD(&session->leases, lease, link);
+        lease->since_ns = uv_hrtime();
+        TAILQ_INSERT_TAIL(&session->leases, lease, link);
         *ret_lease = lease;
         return 0;
 }
@@ -121,11 +122,21 @@ struct lease *lease_find(struct leases *leases, const struct session *session, u
         return lease && lease->id == id && lease->session == session ? lease : NULL;
 }
 
-static void grant_drop_lease(struct leases *leases, struct grant *grant)
+static void grant_drop_lease(struct leases *leases, struct lease *lease)
 {
+        struct grant *grant = lease->grant;
+
         assert(grant->n_leases);
+        grant->n_retired -= lease->is_retired;
         if (!--grant->n_leases)
                 grant_free_unused(leases, grant);
+}
+
+static void leave_reservation(struct leases *leases, struct lease *lease)
+{
+        if (lease->is_reserved)
+                RB_REMOVE(reservation_tree, &leases->reservations, lease);
+        lease->is_reserved = false;
 }
 
 void lease_end(struct leases *leases, struct lease *lease)
@@ -135,15 +146,17 @@ void lease_end(struct leases *leases, struct lease *lease)
         assert(!lease->loading);
         if (lease->set)
                 set_leave(lease);
-        lease_leave_reservation(leases, lease);
+        leave_reservation(leases, lease);
         if (lease->copy) {
                 lease->session->leased_bytes -= lease->copy->space_bytes;
                 host_copy_unlease(leases->copies, lease->copy);
         }
         if (lease->grant)
-                grant_drop_lease(leases, lease->grant);
+                grant_drop_lease(leases, lease);
+        if (lease->covers)
+                lease->session->n_reserved_covers -= lease->entry.n_covers;
         lease->session->n_leases--;
-        LIST_REMOVE(lease, link);
+        TAILQ_REMOVE(&lease->session->leases, lease, link);
         leases->slots[slot] = NULL;
         leases->free_slots[leases->n_free++] = slot;
         free(lease->covers);
@@ -156,11 +169,15 @@ void lease_enter_reservation(struct leases *leases, struct lease *lease)
         lease->is_reserved = true;
 }
 
-void lease_leave_reservation(struct leases *leases, struct lease *lease)
+bool lease_retire(struct leases *leases, struct lease *lease)
 {
-        if (lease->is_reserved)
-                RB_REMOVE(reservation_tree, &leases->reservations, lease);
-        lease->is_reserved = false;
+        bool was_reserved = lease->is_reserved;
+
+        leave_reservation(leases, lease);
+        if (lease->grant && !lease->is_retired)
+                lease->grant->n_retired++;
+        lease->is_retired = true;
+        return was_reserved;
 }
 
 bool lease_is_reserved(struct leases *leases, uint16_t layout, const struct digest *digest,
@@ -209,10 +226,73 @@ void grant_add_member(struct leases *leases, struct grant *grant, struct host_co
 
 struct grant *grant_find(struct leases *leases, const uint8_t token[16])
 {
-        struct grant wanted;
+        struct grant wanted, *found;
 
         memcpy(wanted.token, token, sizeof(wanted.token));
-        return RB_FIND(grant_tree, &leases->grants, &wanted);
+        found = RB_FIND(grant_tree, &leases->grants, &wanted);
+        return found && found->n_leases > found->n_retired ? found : NULL;
+}
+
+static int compare_keys(const struct digest *boundary, uint16_t group, uint16_t shard,
+                        const struct grant_member *member)
+{
+        int order = memcmp(boundary, &member->boundary, sizeof(*boundary));
+
+        if (order)
+                return order;
+        if (group != member->group)
+                return group < member->group ? -1 : 1;
+        return shard < member->shard ? -1 : shard > member->shard;
+}
+
+static int compare_members(const void *a, const void *b, void *user)
+{
+        const struct grant *grant = user;
+        const struct grant_member *member = &grant->members[*(const uint32_t *)a];
+
+        return compare_keys(&member->boundary, member->group, member->shard,
+                            &grant->members[*(const uint32_t *)b]);
+}
+
+static bool put_in_order(struct grant *grant)
+{
+        if (grant->order)
+                return true;
+        grant->order = calloc(grant->n_members, sizeof(*grant->order));
+        if (!grant->order)
+                return false;
+        for (uint32_t i = 0; i < grant->n_members; i++)
+                grant->order[i] = i;
+        qsort_r(grant->order, grant->n_members, sizeof(*grant->order), compare_members, grant);
+        return true;
+}
+
+const struct grant_member *grant_find_member(struct grant *grant, const struct wire_key_item *key,
+                                             uint32_t *position)
+{
+        uint32_t low = 0, high = grant->n_members;
+
+        /* Members are usually asked for in the order in which they were granted. */
+        if (*position < grant->n_members &&
+            !compare_keys(&key->boundary, key->group, key->shard, &grant->members[*position]))
+                return &grant->members[(*position)++];
+        if (!put_in_order(grant))
+                return NULL;
+        while (low < high) {
+                uint32_t middle = low + (high - low) / 2;
+                const struct grant_member *member = &grant->members[grant->order[middle]];
+                int order = compare_keys(&key->boundary, key->group, key->shard, member);
+
+                if (!order) {
+                        *position = grant->order[middle] + 1;
+                        return member;
+                }
+                if (order < 0)
+                        high = middle;
+                else
+                        low = middle + 1;
+        }
+        return NULL;
 }
 
 void grant_attach_lease(struct grant *grant, struct lease *lease)
@@ -228,5 +308,6 @@ void grant_free_unused(struct leases *leases, struct grant *grant)
         for (uint32_t i = 0; i < grant->n_members; i++)
                 host_copy_unlease(leases->copies, grant->members[i].copy);
         free(grant->members);
+        free(grant->order);
         free(grant);
 }

@@ -22,6 +22,7 @@
 #include "base/tree.h"
 #include "daemon/host_copy.h"
 #include "daemon/index.h"
+#include "proto/wire.h"
 
 struct session;
 struct lease;
@@ -39,8 +40,10 @@ struct lease {
         uint64_t id;
         enum lease_kind kind;
         struct session *session;
-        struct host_copy *copy; /* HAVE: NULL when it was not in the host tier */
-        LIST_ENTRY(lease) link; /* of the session */
+        struct host_copy *copy;  /* HAVE: NULL when it was not in the host tier */
+        TAILQ_ENTRY(lease) link; /* of the session */
+        uint64_t since_ns;       /* monotonic */
+        bool is_retired;         /* the session has hung up: quarantine */
         /* WRITE */
         struct index_new_object entry;
         struct digest *covers; /* owned: entry.covers */
@@ -74,8 +77,10 @@ struct grant {
         uint32_t domain;
         uint16_t layout;
         uint32_t n_leases;
+        uint32_t n_retired; /* of these: in quarantine */
         uint32_t n_members;
         struct grant_member *members;
+        uint32_t *order; /* members by key; made when it is needed, else NULL */
         RB_ENTRY(grant) node;
 };
 
@@ -108,8 +113,11 @@ void lease_end(struct leases *leases, struct lease *lease);
 
 /* Makes a WRITE lease's key known as reserved. entry must be set. */
 void lease_enter_reservation(struct leases *leases, struct lease *lease);
-/* It will never be committed, but its bytes stay untouchable: the session has hung up. */
-void lease_leave_reservation(struct leases *leases, struct lease *lease);
+/*
+ * The session has hung up: the bytes stay untouchable, but the lease will never be
+ * committed, nor adopted from. True when somebody may have waited for its commit.
+ */
+bool lease_retire(struct leases *leases, struct lease *lease);
 /* Is anybody writing this object now? */
 bool lease_is_reserved(struct leases *leases, uint16_t layout, const struct digest *digest,
                        uint16_t group, uint16_t shard);
@@ -120,8 +128,11 @@ int grant_new(struct leases *leases, const uint8_t engine_id[16], uint32_t domai
 /* Sets the next member; leases the copy for the grant. */
 void grant_add_member(struct leases *leases, struct grant *grant, struct host_copy *copy,
                       const struct digest *boundary, uint16_t group, uint16_t shard);
-/* NULL when no lease of that acquire is held any more. */
+/* NULL when no session that is still there holds a lease of that acquire. */
 struct grant *grant_find(struct leases *leases, const uint8_t token[16]);
+/* The member of this key, or NULL. *@position is where it is looked for first, and moves on. */
+const struct grant_member *grant_find_member(struct grant *grant, const struct wire_key_item *key,
+                                             uint32_t *position);
 void grant_attach_lease(struct grant *grant, struct lease *lease);
 /* Frees a grant that no lease refers to (yet). */
 void grant_free_unused(struct leases *leases, struct grant *grant);

@@ -212,71 +212,57 @@ int load_grant(struct session *session, const struct load_grant *granted)
 
 /* ---- adopt ---- */
 
-/* Members are usually asked for in the order in which they were granted. */
-static const struct grant_member *find_member(const struct grant *grant,
-                                              const struct wire_key_item *key, uint32_t *position)
+/* What the session would hold then, and how many leading objects are there. */
+static uint32_t plan_adoption(struct session *session, struct load_grant *granted,
+                              const struct assembly *adopt, struct planned *planned)
 {
-        for (uint32_t i = 0; i < grant->n_members; i++) {
-                uint32_t at = (*position + i) % grant->n_members;
-                const struct grant_member *member = &grant->members[at];
-
-                if (member->group == key->group && member->shard == key->shard &&
-                    digest_equal(&member->boundary, &key->boundary)) {
-                        *position = at + 1;
-                        return member;
-                }
-        }
-        return NULL;
-}
-
-static uint32_t plan_adoption(const struct grant *grant, const struct assembly *adopt,
-                              struct planned *planned, uint32_t n)
-{
+        uint64_t bytes_max = session->daemon->config.session.bytes_max;
+        uint64_t bytes = session->leased_bytes;
         uint32_t position = 0;
 
-        for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t i = 0; i < granted->n; i++) {
+                struct grant *grant = granted->grant;
                 const struct grant_member *member =
-                        adopt->n ? find_member(grant, &adopt->keys[i], &position)
+                        adopt->n ? grant_find_member(grant, &adopt->keys[i], &position)
                                  : &grant->members[i];
 
                 if (!member)
                         return KVT_WIRE_MISS;
                 planned[i].copy = member->copy;
+                bytes += member->copy->space_bytes;
+                granted->n_resident +=
+                        granted->n_resident == i && member->copy->state == HOST_COPY_READY;
         }
-        return KVT_WIRE_OK;
+        return bytes_max && bytes > bytes_max ? KVT_WIRE_REFUSED : KVT_WIRE_OK;
 }
 
 static uint32_t adopt(struct session *session, const struct assembly *adopt)
 {
         struct daemon *daemon = session->daemon;
-        struct grant *granted = grant_find(&daemon->leases, adopt->token);
+        struct grant *grant = grant_find(&daemon->leases, adopt->token);
+        struct load_grant granted = {
+                .request = adopt->request,
+                .grant = grant,
+                .with_checksums = adopt->batch.flags & WIRE_ACQUIRE_CHECKSUMS,
+                .operation = METRICS_ADOPT,
+        };
         _cleanup_free_ struct planned *planned = NULL;
-        uint32_t n, status;
+        uint32_t status;
 
-        if (!granted || granted->domain != session->domain || granted->layout != session->layout ||
-            memcmp(granted->engine_id, session->engine_id, sizeof(granted->engine_id)))
+        if (!grant || grant->domain != session->domain || grant->layout != session->layout ||
+            memcmp(grant->engine_id, session->engine_id, sizeof(grant->engine_id)))
                 return KVT_WIRE_GONE;
-        n = adopt->n ? adopt->n : granted->n_members;
-        if (session->n_leases + n > daemon->config.session.leases_max)
+        granted.n = adopt->n ? adopt->n : grant->n_members;
+        if (session->n_leases + granted.n > daemon->config.session.leases_max)
                 return KVT_WIRE_REFUSED;
-        planned = calloc(n, sizeof(*planned));
+        planned = calloc(granted.n, sizeof(*planned));
         if (!planned)
                 return KVT_WIRE_NO_MEMORY;
-        status = plan_adoption(granted, adopt, planned, n);
+        status = plan_adoption(session, &granted, adopt, planned);
         if (status)
                 return status;
-        return load_grant(session,
-                          &(struct load_grant){
-                                  .request = adopt->request,
-                                  .planned = planned,
-                                  .n = n,
-                                  .n_resident = n,
-                                  .grant = granted,
-                                  .with_checksums = adopt->batch.flags & WIRE_ACQUIRE_CHECKSUMS,
-                                  .operation = METRICS_ADOPT,
-                          })
-                       ? KVT_WIRE_NO_MEMORY
-                       : KVT_WIRE_OK;
+        granted.planned = planned;
+        return load_grant(session, &granted) ? KVT_WIRE_NO_MEMORY : KVT_WIRE_OK;
 }
 
 void load_adopt(struct session *session, const struct wire_batch *batch)

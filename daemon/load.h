@@ -38,6 +38,7 @@ struct planned {
         struct host_copy *copy;
         struct index_object *object; /* to be promoted; NULL when the copy is there or arriving */
         struct wire_key_item key;
+        uint32_t twin; /* the first item that is served by the same object: itself, mostly */
 };
 
 struct load_grant {

@@ -293,18 +293,14 @@ static void stop_watching_process(struct session *session)
 }
 
 /* Nobody will commit them any more: whoever waits for one is told now. */
-static void end_reservations(struct session *session)
+static void retire_leases(struct session *session)
 {
-        const struct lease *last = NULL;
         struct lease *lease;
+        bool any = false;
 
-        LIST_FOREACH(lease, &session->leases, link) {
-                if (!lease->is_reserved)
-                        continue;
-                lease_leave_reservation(&session->daemon->leases, lease);
-                last = lease;
-        }
-        if (last)
+        TAILQ_FOREACH(lease, &session->leases, link)
+                any |= lease_retire(&session->daemon->leases, lease);
+        if (any)
                 acquires_reservation_ended(session->daemon);
 }
 
@@ -313,8 +309,8 @@ void session_end_leases(struct session *session)
         struct lease *lease;
 
         loads_hang_up(session);
-        end_reservations(session);
-        while ((lease = LIST_FIRST(&session->leases)))
+        retire_leases(session);
+        while ((lease = TAILQ_FIRST(&session->leases)))
                 lease_end(&session->daemon->leases, lease);
         assert(RB_EMPTY(&session->sets));
 }
@@ -392,7 +388,7 @@ static void close_socket(struct session *session)
         free(steal_ptr(session->layout_encoding));
         free(steal_ptr(session->shard_is_here));
         loads_hang_up(session);
-        end_reservations(session);
+        retire_leases(session);
         admin_hang_up(session);
         if (!session->n_leases || session->pidfd < 0)
                 end_quarantine(session, "nothing_held");
@@ -488,7 +484,7 @@ int session_new(struct daemon *daemon, int fd)
         session->opened_ns = uv_hrtime();
         session->domain = DOMAIN_DEFAULT;
         TAILQ_INIT(&session->output);
-        LIST_INIT(&session->leases);
+        TAILQ_INIT(&session->leases);
         RB_INIT(&session->sets);
         LIST_INIT(&session->deferred_commits);
         TAILQ_INIT(&session->loads);

@@ -89,13 +89,15 @@ struct session {
         uint8_t *layout_encoding;
         uint8_t *shard_is_here; /* [LAYOUT_SHARDS_MAX] */
 
-        LIST_HEAD(, lease) leases;
+        TAILQ_HEAD(, lease) leases; /* oldest first */
         struct set_tree sets;
         LIST_HEAD(, deferred_commit) deferred_commits;
         uint32_t n_leases;
         uint64_t leased_bytes;
+        uint32_t n_reserved_covers; /* digests that its reservations list */
         TAILQ_HEAD(, load) loads;
         TAILQ_HEAD(, waiting_acquire) waiting;
+        uint32_t n_waiting, n_waiting_keys;
         struct assembly *assembly; /* a request whose last part has not come */
 
         uint64_t stored_objects, stored_bytes, loaded_objects, loaded_bytes;

@@ -9,6 +9,9 @@
 #include "daemon/set.h"
 #include "daemon/store.h"
 
+/* Of all reservations of a session: a commit enters each into the index at once. */
+#define COVERS_MAX 32768u
+
 static void count(struct session *session, enum metrics_operation operation, uint32_t status)
 {
         session->daemon->metrics.operation_objects_total[operation][status]++;
@@ -39,25 +42,39 @@ static uint32_t check_against_layout(struct session *session, const struct wire_
         return KVT_WIRE_OK;
 }
 
-static uint32_t check_limits(struct session *session, uint64_t bytes)
+/* May the session lease @bytes more, of which @new_bytes are leased by nobody yet? */
+static uint32_t check_lease(struct session *session, uint64_t bytes, uint64_t new_bytes)
 {
         struct daemon *daemon = session->daemon;
         const struct config *config = &daemon->config;
+
+        if (session->n_leases >= config->session.leases_max)
+                return KVT_WIRE_REFUSED;
+        if (config->session.bytes_max && session->leased_bytes + bytes > config->session.bytes_max)
+                return KVT_WIRE_REFUSED;
+        if (daemon->cache.copies.leased_bytes + new_bytes > daemon_lease_limit(daemon))
+                return KVT_WIRE_BUSY;
+        return KVT_WIRE_OK;
+}
+
+static uint32_t check_limits(struct session *session, const struct wire_reserve_item *item)
+{
+        struct daemon *daemon = session->daemon;
+        const struct config *config = &daemon->config;
+        uint64_t space = host_copy_space(item->bytes);
 
         if (daemon->phase >= DAEMON_DRAINING)
                 return KVT_WIRE_DRAINING;
         /* Generations and older copies are not known yet: nothing may be put beside them. */
         if (!daemon->recovered)
                 return KVT_WIRE_BUSY;
-        if (bytes > config->host.piece_bytes / 2 || bytes > daemon_lease_limit_final(daemon))
+        if (item->bytes > config->host.piece_bytes / 2 ||
+            space > daemon_lease_limit_final(daemon) ||
+            (config->session.bytes_max && space > config->session.bytes_max))
                 return KVT_WIRE_TOO_LARGE;
-        if (session->n_leases >= config->session.leases_max)
+        if (session->n_reserved_covers + item->n_covers > COVERS_MAX)
                 return KVT_WIRE_REFUSED;
-        if (config->session.bytes_max && session->leased_bytes + bytes > config->session.bytes_max)
-                return KVT_WIRE_REFUSED;
-        if (daemon->cache.copies.leased_bytes + bytes > daemon_lease_limit(daemon))
-                return KVT_WIRE_BUSY;
-        return KVT_WIRE_OK;
+        return check_lease(session, space, space);
 }
 
 /* A member of a set that is stored already: it must stay what it is until the set ends. */
@@ -69,10 +86,13 @@ static uint32_t hold_member(struct session *session, const struct index_object *
         struct host_copy *copy =
                 object->host != INDEX_NONE ? host_copy_at(&cache->copies, object->host) : NULL;
         struct lease *lease;
+        uint32_t status;
         int r;
 
-        if (session->n_leases >= session->daemon->config.session.leases_max)
-                return KVT_WIRE_REFUSED;
+        status = check_lease(session, copy ? copy->space_bytes : 0,
+                             copy && !copy->n_leases ? copy->space_bytes : 0);
+        if (status)
+                return status;
         if (lease_new(&session->daemon->leases, session, LEASE_HAVE, copy, &lease))
                 return KVT_WIRE_NO_MEMORY;
         lease->entry = *entry;
@@ -133,9 +153,11 @@ static uint32_t grant_space(struct session *session, const struct wire_reserve_i
         if (entry->n_covers) {
                 lease->covers = malloc(entry->n_covers * sizeof(*lease->covers));
                 r = lease->covers ? 0 : err_raise(-ENOMEM);
-                if (!r)
+                if (!r) {
                         memcpy(lease->covers, entry->covers,
                                entry->n_covers * sizeof(*lease->covers));
+                        session->n_reserved_covers += entry->n_covers;
+                }
                 lease->entry.covers = lease->covers;
         }
         if (!r && set)
@@ -182,7 +204,7 @@ static uint32_t reserve_one(struct session *session, uint64_t set,
                 return set ? hold_member(session, existing, &entry, set, ret_lease)
                            : KVT_WIRE_ALREADY_HAVE;
         }
-        status = check_limits(session, item->bytes);
+        status = check_limits(session, item);
         if (status)
                 return status;
         return grant_space(session, item, &entry, set, ret_lease);
