@@ -11,7 +11,7 @@ void assembly_free(struct assembly *assembly)
         if (!assembly)
                 return;
         for (uint32_t i = 0; assembly->commits && i < assembly->n; i++)
-                free(assembly->commits[i].checksums);
+                free(assembly->commits[i].pieces);
         free(assembly->commits);
         free(assembly->keys);
         free(assembly);
@@ -57,11 +57,10 @@ static int keep_checksums(struct assembly_commit *commit, const struct wire_comm
         commit->n_pieces = item->n_pieces;
         if (!item->n_pieces)
                 return 0;
-        commit->checksums = calloc(1, sizeof(*commit->checksums));
-        if (!commit->checksums)
+        commit->pieces = malloc(item->n_pieces * sizeof(*pieces));
+        if (!commit->pieces)
                 return err_raise(-ENOMEM);
-        commit->checksums->n_pieces = item->n_pieces;
-        memcpy(commit->checksums->pieces, pieces, item->n_pieces * sizeof(*pieces));
+        memcpy(commit->pieces, pieces, item->n_pieces * sizeof(*pieces));
         return 0;
 }
 

@@ -9,14 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/checksum.h"
 #include "proto/wire.h"
 
 struct session;
 
 struct assembly_commit {
         uint64_t lease;
-        struct checksum_list *checksums; /* the writer's, or NULL; owned */
+        uint64_t *pieces; /* checksums of the writer's list, or NULL; owned */
         uint32_t n_pieces;
 };
 

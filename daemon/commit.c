@@ -207,17 +207,17 @@ static uint32_t publish(struct part *part, struct lease *lease, struct checksum_
         return status_of_publish(r);
 }
 
-static struct checksum_list *copy_checksums(const struct wire_commit_item *item,
-                                            const uint64_t *pieces)
+/* NULL: none was given, or no memory; then the daemon makes its own when one is needed. */
+static struct checksum_list *given_list(const uint64_t *pieces, uint32_t n_pieces)
 {
         struct checksum_list *list;
 
-        if (!item->n_pieces)
+        if (!n_pieces)
                 return NULL;
         list = calloc(1, sizeof(*list));
         if (list) {
-                list->n_pieces = item->n_pieces;
-                memcpy(list->pieces, pieces, item->n_pieces * sizeof(*pieces));
+                list->n_pieces = n_pieces;
+                memcpy(list->pieces, pieces, n_pieces * sizeof(*pieces));
         }
         return list;
 }
@@ -245,7 +245,7 @@ static void commit_singles(struct session *session, const struct wire_batch *bat
                 else if (lease->set || !list_fits(lease, item.n_pieces))
                         status = KVT_WIRE_INVALID;
                 else
-                        status = publish(&part, lease, copy_checksums(&item, pieces), index,
+                        status = publish(&part, lease, given_list(pieces, item.n_pieces), index,
                                          &is_deferred);
                 if (is_deferred)
                         continue;
@@ -340,7 +340,8 @@ static uint32_t publish_members(struct part *part, struct assembly *assembly,
                 if (!lease || lease->kind != LEASE_WRITE)
                         continue;
                 published[n_published] = lease->entry;
-                status = publish(part, lease, steal_ptr(commit->checksums), i, &ret_deferred[i]);
+                status = publish(part, lease, given_list(commit->pieces, commit->n_pieces), i,
+                                 &ret_deferred[i]);
                 if (status == KVT_WIRE_OK)
                         n_published++;
                 else if (status == KVT_WIRE_ALREADY_HAVE)

@@ -82,24 +82,40 @@ static void take_program(struct session *session, const struct wire_hello *hello
                         *c = '?';
 }
 
+static void turn_away(struct session *session, const struct wire_hello *hello, uint32_t status,
+                      const char *text)
+{
+        struct wire_welcome welcome;
+
+        init_welcome(&welcome, session->daemon->boot_id, hello->header.request, session->id, status,
+                     text);
+        session_send(session, &welcome, sizeof(welcome), -1);
+        if (status == KVT_WIRE_UNSUPPORTED)
+                session_close(session, METRICS_GARBAGE, "version", text);
+        else
+                session_close(session, METRICS_HANG_UP, "refused", text);
+}
+
 void handshake_hello(struct session *session, const struct wire_hello *hello)
 {
         struct daemon *daemon = session->daemon;
         struct wire_welcome welcome;
+        struct why why;
         size_t n_arenas = host_n_arenas(daemon->cache.host);
 
         take_program(session, hello);
         session->wants_table = !(hello->flags & WIRE_HELLO_ADMIN);
         if (!version_is_served(hello)) {
-                struct why why;
-
                 why_set(&why, "protocol %u.%u is not served: this daemon speaks %u.%u",
                         hello->major, hello->minor, WIRE_MAJOR, WIRE_MINOR);
-                init_welcome(&welcome, daemon->boot_id, hello->header.request, session->id,
-                             KVT_WIRE_UNSUPPORTED, why.text);
-                session_send(session, &welcome, sizeof(welcome), -1);
+                turn_away(session, hello, KVT_WIRE_UNSUPPORTED, why.text);
                 daemon->metrics.attach_refused_total[METRICS_VERSION]++;
-                session_close(session, METRICS_GARBAGE, "version", why.text);
+                return;
+        }
+        if (!session_may_stay(session)) {
+                why_set(&why, "sessions.max of %u is reached", daemon->config.sessions.max);
+                turn_away(session, hello, KVT_WIRE_REFUSED, why.text);
+                daemon->metrics.attach_refused_total[METRICS_TOO_MANY]++;
                 return;
         }
 

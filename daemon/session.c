@@ -24,6 +24,8 @@
  * answer to one request of WIRE_ITEMS_MAX objects with their checksums.
  */
 #define OUTPUT_MAX (UINT64_C(32) << 20)
+/* That kvtierctl may open beyond sessions.max. */
+#define ADMIN_SESSIONS 8u
 /* Messages of one session handled in a row, so that no session starves the others. */
 #define MESSAGES_A_TURN 16
 
@@ -434,6 +436,29 @@ static int init_polls(struct session *session)
         return 0;
 }
 
+/*
+ * Whatever the clients do, somebody must be able to look at it, and to kick them. Whether
+ * it is kvtierctl that has connected is known with its HELLO.
+ */
+static bool is_full(const struct daemon *daemon, const struct peer *peer)
+{
+        uint32_t max = daemon->config.sessions.max;
+
+        if (peer_is_admin(peer, daemon->config.admin.gid))
+                return daemon->n_sessions >= max + ADMIN_SESSIONS;
+        return daemon->n_sessions >= max || daemon->n_quarantined >= max;
+}
+
+bool session_may_stay(const struct session *session)
+{
+        const struct daemon *daemon = session->daemon;
+        uint32_t max = daemon->config.sessions.max;
+
+        if (!session->wants_table && session->is_admin)
+                return true;
+        return daemon->n_sessions <= max && daemon->n_quarantined < max;
+}
+
 int session_new(struct daemon *daemon, int fd)
 {
         _cleanup_fd_ int socket = fd;
@@ -443,8 +468,7 @@ int session_new(struct daemon *daemon, int fd)
         int r;
 
         r = peer_identify(socket, &peer, &why);
-        if (!r && (daemon->n_sessions >= daemon->config.sessions.max ||
-                   daemon->n_quarantined >= daemon->config.sessions.max)) {
+        if (!r && is_full(daemon, &peer)) {
                 why_set(&why, "sessions.max of %u is reached", daemon->config.sessions.max);
                 daemon->metrics.attach_refused_total[METRICS_TOO_MANY]++;
                 r = -EUSERS;

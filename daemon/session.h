@@ -110,6 +110,9 @@ TAILQ_HEAD(session_list, session);
  */
 int session_new(struct daemon *daemon, int fd);
 
+/* With its HELLO: false when sessions.max is reached, and it is not kvtierctl's. */
+bool session_may_stay(const struct session *session);
+
 /*
  * Marks a session for closing. @reason is a word for the log and the metrics, @detail (may
  * be NULL) what exactly was wrong. Safe in any handler; later calls change nothing.
