@@ -204,11 +204,13 @@ static void on_granted(struct kvt_session *session, struct kvt__call *call,
                        const struct wire_granted *granted)
 {
         if (call->is_decided || (call->kind != WIRE_ACQUIRE && call->kind != WIRE_ADOPT) ||
-            granted->n_granted > call->n || granted->n_resident > call->n ||
-            granted->status == KVT_PENDING) {
+            granted->n_granted > call->n || granted->n_resident > call->n) {
                 kvt__session_break(session, "the daemon sent a decision that fits no call");
                 return;
         }
+        /* The daemon waits for objects, as it was asked to; the decision follows. */
+        if (granted->status == KVT_PENDING)
+                return;
         call->is_decided = true;
         if (call->is_done)
                 return;

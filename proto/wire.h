@@ -218,7 +218,8 @@ _Static_assert(sizeof(struct wire_copies_ended) == 64, "wire_copies_ended");
 /*
  * GRANTED: the decision on an ACQUIRE or ADOPT, before its first RESULT. With a status
  * other than OK nothing is held and no lease exists; RESULT items still say what each
- * object's state is. n_granted: items that were granted (PARTIAL), else all.
+ * object's state is. n_granted: items that were granted (PARTIAL), else all. With WAIT a
+ * GRANTED of status PENDING may come first: the decision follows in another.
  */
 struct wire_granted {
         struct wire_header header;

@@ -266,6 +266,30 @@ START_TEST(acquire_reports_the_decision_and_then_what_arrives)
 }
 END_TEST
 
+START_TEST(an_acquire_that_waits_is_decided_later)
+{
+        struct kvt_object object = {.bytes = 0};
+        struct kvt_call call = {
+                .size = sizeof(call), .flags = KVT_CALL_WAIT, .timeout_ns = SECONDS(5)};
+        struct fake_item item = granted(0, 21);
+        const struct wire_batch *batch;
+        uint64_t request;
+
+        ck_assert_int_eq(kvt_acquire(session, &call, &object, 1, NULL), KVT_OK);
+        batch = fake_expect(&fake, WIRE_ACQUIRE);
+        ck_assert_uint_eq(batch->flags, WIRE_ACQUIRE_WAIT);
+        ck_assert_uint_eq(batch->timeout_ns, SECONDS(5));
+        request = batch->header.request;
+        fake_granted(&fake, request, KVT_PENDING, 0);
+        fake_expect_silence(&fake, 10);
+        expect_nothing_more();
+        fake_granted(&fake, request, KVT_OK, 1);
+        fake_result(&fake, request, false, &item, 1);
+        ck_assert_uint_eq(wait_one().status, KVT_OK);
+        ck_assert_uint_eq(object.status, KVT_OK);
+}
+END_TEST
+
 START_TEST(a_failed_promotion_is_a_miss_of_that_object_alone)
 {
         struct kvt_object objects[2] = {{.bytes = 0}, {.bytes = 0}};
@@ -611,6 +635,7 @@ static Suite *call_suite(void)
         tcase_add_test(tests, a_late_grant_of_an_acquire_is_released);
         tcase_add_test(tests, a_commit_that_timed_out_is_decided_by_the_late_answer);
         tcase_add_test(tests, acquire_reports_the_decision_and_then_what_arrives);
+        tcase_add_test(tests, an_acquire_that_waits_is_decided_later);
         tcase_add_test(tests, a_failed_promotion_is_a_miss_of_that_object_alone);
         tcase_add_test(tests, a_refused_acquire_holds_nothing_and_names_what_is_resident);
         tcase_add_test(tests, a_deadline_after_the_decision_ends_only_what_is_pending);
