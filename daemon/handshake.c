@@ -31,6 +31,19 @@ static void init_welcome(struct wire_welcome *welcome, const uint8_t boot_id[16]
         put_text(welcome->why, sizeof(welcome->why), text);
 }
 
+/*
+ * Closing a socket with unread input resets the connection, and the client would see that
+ * before the refusal. So no more is let in, and what has come is read.
+ */
+static void drain_input(int socket)
+{
+        uint8_t byte;
+
+        shutdown(socket, SHUT_RD);
+        while (recv(socket, &byte, sizeof(byte), MSG_DONTWAIT) > 0)
+                ;
+}
+
 void handshake_refuse(int socket, const uint8_t boot_id[16], uint32_t status, const char *text)
 {
         struct wire_welcome welcome;
@@ -39,6 +52,7 @@ void handshake_refuse(int socket, const uint8_t boot_id[16], uint32_t status, co
         /* A client that cannot be told is refused all the same. */
         if (send(socket, &welcome, sizeof(welcome), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
                 log_debug("refusal_not_sent", "error=\"%s\"", strerror(errno));
+        drain_input(socket);
 }
 
 void handshake_announce(struct session *session, const struct host_arena *arena)
