@@ -236,6 +236,8 @@ void daemon_stop(struct daemon_fixture *fixture)
         if (status)
                 print_log(fixture);
         ck_assert_msg(!status, "the daemon ended with status %d", status);
+        ck_assert_msg(!daemon_has_logged(fixture, " stopping ", "drain.seconds have passed"),
+                      "the drain did not come to its end");
 }
 
 void daemon_kill(struct daemon_fixture *fixture)
