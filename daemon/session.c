@@ -459,52 +459,33 @@ bool session_may_stay(const struct session *session)
         return daemon->n_sessions <= max && daemon->n_quarantined < max;
 }
 
-int session_new(struct daemon *daemon, int fd)
+/* KVT_WIRE_OK, or why the peer is not let in. */
+static uint32_t judge_peer(struct daemon *daemon, const struct peer *peer, struct why *why)
 {
-        _cleanup_fd_ int socket = fd;
-        struct peer peer = {.pidfd = -1};
-        struct session *session;
-        struct why why = {""};
-        int r;
+        const struct config *config = &daemon->config;
 
-        r = peer_identify(socket, &peer, &why);
-        if (!r && is_full(daemon, &peer)) {
-                why_set(&why, "sessions.max of %u is reached", daemon->config.sessions.max);
+        if (is_full(daemon, peer)) {
+                why_set(why, "sessions.max of %u is reached", config->sessions.max);
                 daemon->metrics.attach_refused_total[METRICS_TOO_MANY]++;
-                r = -EUSERS;
-        } else if (!r && !peer_may_connect(&peer, daemon->config.socket.mode,
-                                           daemon->config.socket.gid)) {
-                why_set(&why, "uid %u may not use this socket: join the group of socket.group",
-                        peer.uid);
+                return KVT_WIRE_REFUSED;
+        }
+        if (!peer_may_connect(peer, config->socket.mode, config->socket.gid)) {
+                why_set(why, "uid %u may not use this socket: join the group of socket.group",
+                        peer->uid);
                 daemon->metrics.attach_refused_total[METRICS_NOT_PERMITTED]++;
-                r = -EACCES;
-        } else if (r) {
-                daemon->metrics.attach_refused_total[METRICS_PROCESS]++;
+                return KVT_WIRE_DENIED;
         }
-        if (r) {
-                log_warning("session_refused", "pid=%d uid=%u reason=\"%s\"", (int)peer.pid,
-                            peer.uid, why.text);
-                handshake_refuse(socket, daemon->boot_id,
-                                 r == -EUSERS ? KVT_WIRE_REFUSED : KVT_WIRE_DENIED, why.text);
-                close_fdp(&peer.pidfd);
-                return 0;
-        }
+        return KVT_WIRE_OK;
+}
 
-        session = calloc(1, sizeof(*session));
-        if (!session ||
-            getrandom(session->secret, sizeof(session->secret), 0) != sizeof(session->secret)) {
-                free(session);
-                close_fdp(&peer.pidfd);
-                return err_raise(-ENOMEM);
-        }
+static void init_session(struct session *session, struct daemon *daemon, const struct peer *peer)
+{
         session->daemon = daemon;
         session->id = daemon->next_session++;
-        session->fd = steal_fd(&socket);
-        session->pidfd = peer.pidfd;
-        session->pid = peer.pid;
-        session->uid = peer.uid;
-        session->gid = peer.gid;
-        session->is_admin = peer_is_admin(&peer, daemon->config.admin.gid);
+        session->pid = peer->pid;
+        session->uid = peer->uid;
+        session->gid = peer->gid;
+        session->is_admin = peer_is_admin(peer, daemon->config.admin.gid);
         session->opened_ns = uv_hrtime();
         session->domain = DOMAIN_DEFAULT;
         TAILQ_INIT(&session->output);
@@ -513,18 +494,57 @@ int session_new(struct daemon *daemon, int fd)
         LIST_INIT(&session->deferred_commits);
         TAILQ_INIT(&session->loads);
         TAILQ_INIT(&session->waiting);
+}
+
+/* Both descriptors are taken over, also on failure. */
+static int begin_session(struct daemon *daemon, int socket, const struct peer *peer)
+{
+        struct session *session = calloc(1, sizeof(*session));
+        int r;
+
+        if (!session ||
+            getrandom(session->secret, sizeof(session->secret), 0) != sizeof(session->secret)) {
+                free(session);
+                close(socket);
+                close(peer->pidfd);
+                return err_raise(-ENOMEM);
+        }
+        init_session(session, daemon, peer);
+        session->fd = socket;
+        session->pidfd = peer->pidfd;
         TAILQ_INSERT_TAIL(&daemon->sessions, session, link);
         daemon->n_sessions++;
         r = init_polls(session);
-        if (r) {
-                daemon->n_sessions--;
-                close(steal_fd(&session->fd));
-                close(steal_fd(&session->pidfd));
-                if (!session->n_handles) {
-                        TAILQ_REMOVE(&daemon->sessions, session, link);
-                        free(session);
-                }
-                return r;
+        if (!r)
+                return 0;
+        daemon->n_sessions--;
+        close(steal_fd(&session->fd));
+        close(steal_fd(&session->pidfd));
+        /* With a handle it is freed when that has closed. */
+        if (!session->n_handles) {
+                TAILQ_REMOVE(&daemon->sessions, session, link);
+                free(session);
         }
+        return r;
+}
+
+int session_new(struct daemon *daemon, int fd)
+{
+        _cleanup_fd_ int socket = fd;
+        struct peer peer = {.pidfd = -1};
+        uint32_t status = KVT_WIRE_DENIED;
+        struct why why = {""};
+
+        if (peer_identify(socket, &peer, &why))
+                daemon->metrics.attach_refused_total[METRICS_PROCESS]++;
+        else
+                status = judge_peer(daemon, &peer, &why);
+        if (!status)
+                return begin_session(daemon, steal_fd(&socket), &peer);
+
+        log_warning("session_refused", "pid=%d uid=%u reason=\"%s\"", (int)peer.pid, peer.uid,
+                    why.text);
+        handshake_refuse(socket, daemon->boot_id, status, why.text);
+        close_fdp(&peer.pidfd);
         return 0;
 }
