@@ -19,7 +19,7 @@
 struct index {
         struct record_pool boundaries;
         struct record_pool objects;
-        uint32_t *heads;  /* boundaries by digest */
+        uint32_t *heads; /* boundaries by digest */
         uint64_t n_heads;
         uint64_t hash_seed;
         struct placement_order order;
@@ -589,8 +589,8 @@ static void prefetch_presence(const struct index *index, uint16_t layout,
 }
 
 /* Each pass reads what the pass before has asked for. */
-static void prefetch_round(const struct index *index, uint16_t layout,
-                           const struct digest *digests, size_t stride, size_t n, bool publish)
+static void prefetch_round(const struct index *index, uint16_t layout, const struct digest *digests,
+                           size_t stride, size_t n, bool publish)
 {
         uint32_t *heads[PREFETCH_ROUND];
 
@@ -618,8 +618,7 @@ static void prefetch_round(const struct index *index, uint16_t layout,
                 for (int tier = 0; tier < INDEX_N_TIERS; tier++)
                         __builtin_prefetch(&index->order.links[tier][*heads[i]]);
                 if (boundary->first_object)
-                        __builtin_prefetch(
-                                record_pool_at(&index->objects, boundary->first_object));
+                        __builtin_prefetch(record_pool_at(&index->objects, boundary->first_object));
         }
 }
 
@@ -629,36 +628,6 @@ void index_prefetch(const struct index *index, uint16_t layout, const struct dig
         for (size_t i = 0; i < n; i += PREFETCH_ROUND)
                 prefetch_round(index, layout, digest_in(digests, stride, i), stride,
                                n - i < PREFETCH_ROUND ? n - i : PREFETCH_ROUND, publish);
-}
-
-static void prefetch_records(const struct index *index, const uint32_t *ids, size_t n)
-{
-        const uint32_t *heads[PREFETCH_ROUND];
-
-        for (size_t i = 0; i < n; i++)
-                __builtin_prefetch(record_pool_at(&index->boundaries, ids[i]));
-        for (size_t i = 0; i < n; i++) {
-                const struct index_boundary *boundary =
-                        record_pool_at(&index->boundaries, ids[i]);
-
-                heads[i] = head_of(index, boundary->layout, &boundary->digest);
-                __builtin_prefetch(heads[i]);
-                if (boundary->first_object)
-                        __builtin_prefetch(
-                                record_pool_at(&index->objects, boundary->first_object));
-                if (index->table)
-                        prefetch_presence(index, boundary->layout, &boundary->digest);
-        }
-        for (size_t i = 0; i < n; i++)
-                if (*heads[i])
-                        __builtin_prefetch(record_pool_at(&index->boundaries, *heads[i]));
-}
-
-void index_prefetch_records(const struct index *index, const uint32_t *ids, size_t n)
-{
-        for (size_t i = 0; i < n; i += PREFETCH_ROUND)
-                prefetch_records(index, ids + i,
-                                 n - i < PREFETCH_ROUND ? n - i : PREFETCH_ROUND);
 }
 
 void index_key(const struct index *index, const struct index_object *object,

@@ -24,70 +24,13 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "daemon/index_record.h"
 #include "daemon/presence_table.h"
 #include "proto/key.h"
 #include "storage/tier.h"
 
-#define INDEX_NONE 0u /* id 0 is never a record */
-
 enum {
         INDEX_E_FULL = 1, /* index.objects_max is reached: evict, then try again */
-};
-
-/* Tiers that have an eviction order over boundaries. */
-enum index_tier {
-        INDEX_HOST,
-        INDEX_NVME,
-        INDEX_N_TIERS,
-};
-
-/* index_boundary.flags */
-#define INDEX_PARENT_UNKNOWN (1u << 0)
-#define INDEX_IN_HOST        (1u << 1) /* on the host order (placement.h) */
-#define INDEX_IN_NVME        (1u << 2)
-#define INDEX_BYTES_HOST     (1u << 3) /* an object of it is in the host tier */
-#define INDEX_BYTES_NVME     (1u << 4)
-#define INDEX_TOKENS_UNKNOWN (1u << 5) /* has no parent then; boundary_tokens is below */
-#define INDEX_IN_USE         (1u << 6)
-
-#define INDEX_NEVER UINT32_MAX /* touched_s of what was never touched */
-
-/* One cache line; the links of the eviction orders lie apart (placement.h). */
-struct index_boundary {
-        struct digest digest;
-        uint32_t parent; /* boundary, or INDEX_NONE: a root or unknown */
-        uint32_t hash_next;
-        uint16_t layout; /* index_layout() */
-        uint16_t flags;
-        /*
-         * Larger than the parent's, always: so no claim of a client can close a circle.
-         * While unknown: the smallest of the children's, or 0 without children.
-         */
-        uint32_t boundary_tokens;
-        uint32_t first_object;
-        uint32_t first_cover;
-        uint32_t n_children; /* in the tree */
-        uint32_t touched_s;  /* monotonic seconds of the last touch of the whole chain */
-};
-
-_Static_assert(sizeof(struct index_boundary) == 64, "one boundary a cache line");
-
-/* index_object.flags */
-#define INDEX_CROPPABLE (1u << 0)
-#define INDEX_WRITING   (1u << 1) /* a write-down of this generation is under way */
-#define INDEX_READING   (1u << 2) /* a promotion is under way */
-
-struct index_object {
-        uint32_t boundary;
-        uint32_t next; /* object of the same boundary */
-        uint16_t group;
-        uint16_t shard;
-        uint16_t cell;
-        uint16_t flags;
-        uint32_t raw_bytes;
-        uint32_t host; /* host copy's id (daemon/host_copy.h), or INDEX_NONE */
-        uint64_t generation;
-        struct tier_place place; /* NVMe; claim 0: not there */
 };
 
 struct index;
@@ -172,8 +115,6 @@ void index_set_place(struct index *index, struct index_object *object, struct ti
  */
 void index_prefetch(const struct index *index, uint16_t layout, const struct digest *digests,
                     size_t stride, size_t n, bool publish);
-/* The same for boundaries by id, and what removing them will read. */
-void index_prefetch_records(const struct index *index, const uint32_t *ids, size_t n);
 
 /* Full key of an object. */
 void index_key(const struct index *index, const struct index_object *object,

@@ -4,8 +4,6 @@
 #include "daemon/placement.h"
 #include "daemon/record_pool.h"
 
-#define PREFETCH_MAX 64u
-
 static const uint16_t in_tier[INDEX_N_TIERS] = {INDEX_IN_HOST, INDEX_IN_NVME};
 static const uint16_t bytes_in[INDEX_N_TIERS] = {INDEX_BYTES_HOST, INDEX_BYTES_NVME};
 
@@ -220,18 +218,6 @@ struct index_boundary *placement_next(struct index *index, enum index_tier tier,
                         return boundary;
         }
         return NULL;
-}
-
-void placement_prefetch(struct index *index, enum index_tier tier, unsigned n)
-{
-        struct placement_order *order = index_order(index);
-        uint32_t ids[PREFETCH_MAX];
-        unsigned n_ids = 0;
-
-        for (uint32_t id = order->oldest[tier]; id && n_ids < n && n_ids < PREFETCH_MAX;
-             id = order->links[tier][id].newer)
-                ids[n_ids++] = id;
-        index_prefetch_records(index, ids, n_ids);
 }
 
 uint64_t placement_cold_bytes(enum placement_write policy, uint64_t capacity_bytes)

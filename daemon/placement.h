@@ -77,12 +77,6 @@ struct index_boundary *placement_victim(struct index *index, enum index_tier tie
                                         void *user, unsigned max_steps);
 
 /*
- * Asks the cache for the @n boundaries at the old end of a tier, before a batch evicts
- * about as many.
- */
-void placement_prefetch(struct index *index, enum index_tier tier, unsigned n);
-
-/*
  * Walks the boundaries with bytes in a tier from its old end: the one newer than @after
  * (which must have bytes there itself), NULL begins; NULL is the end. For writing the cold
  * end down and for draining.

@@ -124,7 +124,6 @@ static void evict_one(struct bench *bench)
 static void store_chain(struct bench *bench, const struct digest digests[CHAIN + 1])
 {
         index_prefetch(bench->index, bench->layout, &digests[1], sizeof(digests[0]), CHAIN, true);
-        placement_prefetch(bench->index, INDEX_HOST, CHAIN);
         for (uint32_t i = 1; i <= CHAIN; i++) {
                 struct index_new_object new_object = {
                         .layout = bench->layout,
