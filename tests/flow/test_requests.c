@@ -94,7 +94,13 @@ START_TEST(replacements_in_parts_are_answered_once_each_and_the_end_comes_last)
 
         init_with_nvme();
         client = open_client();
-        reserve_replacements(client, objects, 4);
+        /* Two that wait for what they replace, then two that do not. */
+        reserve_replacements(client, objects, 2);
+        for (unsigned i = 2; i < 4; i++)
+                objects[i] = wire_object(i, 4 * KIB);
+        wire_client_reserve(client, 0, &objects[2], 2);
+        wire_client_write(client, &objects[2]);
+        wire_client_write(client, &objects[3]);
         header = wire_client_header(client, WIRE_COMMIT);
         send_half(client, header, 0, objects);
         send_half(client, header, 2, objects);
