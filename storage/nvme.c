@@ -318,7 +318,7 @@ static void end_read(struct nvme_job *job, int result)
         LIST_REMOVE(job, read_link);
         read->on_done(read, result, result ? NULL : &job->checksums);
         nvme_job_free(job);
-        if (!is_being_read(nvme, claim))
+        if (!LIST_EMPTY(&nvme->forgets) && !is_being_read(nvme, claim))
                 finish_forgets_of(nvme, claim);
 }
 
