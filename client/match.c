@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What the presence table says about many boundaries, in order. The first bank, which is
- * all that most layouts have, is read in blocks with their cache misses overlapped; blocks
- * grow, so that an early miss has not cost much.
+ * all that most layouts have, is read in blocks with their cache misses overlapped.
  */
 #include <string.h>
 
 #include "client/session.h"
 
+/* Boundaries of the first block: an early miss should not cost a whole one. */
 #define FIRST_BLOCK 32u
 
-_Static_assert(FIRST_BLOCK <= PRESENCE_BLOCK, "blocks grow up to the largest");
-
-static uint32_t next_block(uint32_t block)
-{
-        return block * 4 < PRESENCE_BLOCK ? block * 4 : PRESENCE_BLOCK;
-}
+_Static_assert(FIRST_BLOCK <= PRESENCE_BLOCK, "the first block is the smallest");
 
 /* What the cells of one boundary say, over all banks. */
 struct boundary {
@@ -88,7 +83,7 @@ static void match(const struct kvt__table *table, const struct kvt_match_query *
         struct presence_block block;
         bool is_resident = true;
 
-        for (uint32_t first = 0; first < n; first += length, size = next_block(size)) {
+        for (uint32_t first = 0; first < n; first += length, size = PRESENCE_BLOCK) {
                 length = n - first < size ? n - first : size;
                 presence_lookup_block(&table->view, table->seeds[0], digests + first, length,
                                       &block);

@@ -10,9 +10,6 @@
 /* Enough for any writer that runs; a dead one is not waited for. */
 #define PRESENCE_TRIES 32
 
-/* Buckets of a block that are asked for ahead of the one that is read. */
-#define BLOCK_AHEAD 32
-
 uint64_t presence_n_buckets(uint64_t objects_max)
 {
         uint64_t buckets = objects_max - objects_max / 4;
@@ -32,8 +29,7 @@ int presence_view_init(struct presence_view *ret_view, const void *base, uint64_
         uint64_t bucket_bytes = PRESENCE_BUCKET_ENTRIES * sizeof(struct presence_entry);
 
         if (bytes < PRESENCE_HEADER_BYTES || header->magic != PRESENCE_MAGIC ||
-            header->version != PRESENCE_VERSION ||
-            header->header_bytes != PRESENCE_HEADER_BYTES ||
+            header->version != PRESENCE_VERSION || header->header_bytes != PRESENCE_HEADER_BYTES ||
             header->entry_bytes != sizeof(struct presence_entry) ||
             header->probe_buckets != PRESENCE_PROBE_BUCKETS || !header->n_buckets ||
             header->n_buckets > UINT32_MAX ||
@@ -146,8 +142,8 @@ static bool read_once(const struct presence_entry *bucket, uint64_t fingerprint,
 {
         _Static_assert(PRESENCE_BUCKET_ENTRIES == 2, "two entries to pick from");
         const struct presence_entry *entry =
-                bucket + (atomic_load_explicit(&bucket[1].fingerprint, memory_order_relaxed) ==
-                          fingerprint);
+                bucket +
+                (atomic_load_explicit(&bucket[1].fingerprint, memory_order_relaxed) == fingerprint);
         /* Ordered and paired as in probe_entry(). */
         uint32_t before = atomic_load_explicit(&entry->sequence, memory_order_acquire);
         uint64_t found = atomic_load_explicit(&entry->fingerprint, memory_order_acquire);
@@ -166,23 +162,17 @@ static bool read_once(const struct presence_entry *bucket, uint64_t fingerprint,
 
 /*
  * Loads in a loop as short as can be, so that as many as possible are under way at once.
- * Where address translation misses too, as in a large table it does, prefetches alone help
- * little.
+ * Where address translation misses too, as in a large table it does, prefetches help less.
  */
 static void touch_homes(const struct presence_view *view, uint32_t n,
                         const struct presence_block *block)
 {
         uint64_t sum = 0;
 
-        for (uint32_t i = 0; i < n && i < BLOCK_AHEAD; i++)
-                presence_prefetch(view, block->fingerprints[i]);
         for (uint32_t i = 0; i < n; i++) {
-                uint32_t ahead = i + BLOCK_AHEAD < n ? i + BLOCK_AHEAD : n - 1;
-                const struct presence_entry *entry;
+                const struct presence_entry *bucket = bucket_at(view, block->fingerprints[i], 0);
 
-                presence_prefetch(view, block->fingerprints[ahead]);
-                entry = bucket_at(view, block->fingerprints[i], 0);
-                sum += atomic_load_explicit(&entry->fingerprint, memory_order_relaxed);
+                sum += atomic_load_explicit(&bucket->fingerprint, memory_order_relaxed);
         }
         __asm__ volatile("" : : "r"(sum)); /* the loads are what is wanted */
 }
