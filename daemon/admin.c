@@ -133,12 +133,15 @@ static const struct {
         const char *name;
         json_t *(*run)(struct daemon *daemon, const json_t *arguments);
 } commands[] = {
-        {"status", admin_status}, {"sessions", admin_sessions}, {"layouts", admin_layouts},
-        {"ls", admin_ls},         {"show", admin_show},         {"kick", kick},
+        {"status", admin_status}, {"layouts", admin_layouts},
+        {"ls", admin_ls},         {"show", admin_show},
+        {"kick", kick},
 };
 
 static json_t *run(struct session *session, const char *name, const json_t *arguments)
 {
+        if (!strcmp(name, "sessions"))
+                return admin_sessions(session);
         for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
                 if (!strcmp(commands[i].name, name))
                         return commands[i].run(session->daemon, arguments);

@@ -190,13 +190,13 @@ static json_t *describe_session(const struct session *session)
                 session->close_reason ? session->close_reason : "");
 }
 
-json_t *admin_sessions(struct daemon *daemon, const json_t *arguments)
+json_t *admin_sessions(const struct session *asker)
 {
         json_t *sessions = json_array();
         const struct session *session;
 
-        (void)arguments;
-        TAILQ_FOREACH(session, &daemon->sessions, link)
-                json_array_append_new(sessions, describe_session(session));
+        TAILQ_FOREACH(session, &asker->daemon->sessions, link)
+                if (session != asker)
+                        json_array_append_new(sessions, describe_session(session));
         return json_pack("{s:b, s:o}", "ok", 1, "sessions", sessions);
 }

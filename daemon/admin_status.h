@@ -5,10 +5,12 @@
 #include <jansson.h>
 
 struct daemon;
+struct session;
 
 /* {"ok": false, "error": text}, or NULL when out of memory. */
 json_t *admin_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Each returns a new object, or NULL when out of memory. */
 json_t *admin_status(struct daemon *daemon, const json_t *arguments);
-json_t *admin_sessions(struct daemon *daemon, const json_t *arguments);
+/* All but the one that asks. */
+json_t *admin_sessions(const struct session *asker);
