@@ -219,6 +219,10 @@ class WithDaemon(Folder):
         self.assertEqual(complete("bench", "--k"), ["--keep"])
         self.assertEqual(complete(*here, "clear", layout[:4]), [layout])
         self.assertEqual(len(complete(*here, "show", "")), OBJECTS)
+        self.assertEqual(complete(*here, "ls", "--layout", "=", layout[:4]), [layout])
+        self.assertEqual(complete(*here, "ls", "--layout", layout[:4]), [layout])
+        self.assertEqual(complete(*here, "evict", "--tier", "="), ["host", "nvme"])
+        self.assertEqual(complete(*here, "kick", ""), [])
 
 
 if __name__ == "__main__":
