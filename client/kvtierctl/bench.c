@@ -74,11 +74,16 @@ static error_t parse_sizes(int key, char *value, struct argp_state *state)
         case 'n':
                 errno = 0;
                 *number = strtoull(value, &end, 10);
-                if (end != value && key == 'b' && (*end == 'K' || *end == 'M'))
+                if (end != value && key == 'b' && (*end == 'K' || *end == 'M')) {
                         *number <<= *end++ == 'K' ? 10 : 20;
+                        if (!strcmp(end, "iB"))
+                                end += 2;
+                }
                 if (errno || *end || end == value || value[0] == '-' || !*number ||
                     *number > 1u << 30)
-                        argp_error(state, "-%c %s: not a number that makes sense", key, value);
+                        argp_error(state, "-%c %s: use 1 to %s", key, value,
+                                   key == 'b' ? "1024MiB, in bytes or with KiB or MiB behind"
+                                              : "1073741824");
                 return 0;
         case OPTION_KEEP:
                 sizes->keep = true;
@@ -430,7 +435,7 @@ static void print_document(const struct bench *bench, const struct measure *meas
 int bench_command(struct context *context, int argc, char **argv)
 {
         static const struct argp_option options[] = {
-                {"bytes", 'b', "BYTES", 0, "Of one object, K or M behind it (default 1M)", 0},
+                {"bytes", 'b', "BYTES", 0, "Of one object, KiB or MiB behind it (default 1MiB)", 0},
                 {"objects", 'n', "N", 0,
                  "How many (default: a quarter of the host tier, at most 256 MiB)", 0},
                 {"keep", OPTION_KEEP, NULL, 0,

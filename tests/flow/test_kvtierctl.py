@@ -190,7 +190,7 @@ class WithDaemon(Folder):
         self.assertIn("per_second", self.ask("top", "--once", "-i", "0.1"))
 
     def test_bench_measures_and_cleans_up(self):
-        text = self.ctl("bench", "-b", "64K", "-n", "100").stdout
+        text = self.ctl("bench", "-b", "64KiB", "-n", "100").stdout
         for call in ("store", "load"):
             self.assertRegex(text, rf"(?m)^{call} +\d+\.\d\d ")
         self.assertRegex(text, r"(?m)^match +- ")
