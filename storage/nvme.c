@@ -426,7 +426,7 @@ static const char *const degraded_texts[] = {
         "io_uring is not available, a thread pool is used",
         "no O_DIRECT",
         "memory is not registered",
-        "a member is not used",
+        "a path of the pool is not used",
         "the catalog failed",
         "space is not preallocated",
 };

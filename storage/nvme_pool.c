@@ -237,8 +237,8 @@ static int report_unused(struct assembly *assembly, struct why *why)
                         continue;
                 }
                 nvme->degraded |= NVME_DEGRADED_MEMBER;
-                nvme_notice(nvme, "member %u of %u is missing: its objects are misses", i + 1,
-                            nvme->pool.n_members);
+                nvme_notice(nvme, "path %u of the pool's %u is missing: its objects are misses",
+                            i + 1, nvme->pool.n_members);
         }
         for (uint32_t i = 0; i < assembly->n_opened; i++) {
                 const struct member *member = &assembly->opened[i];

@@ -109,6 +109,41 @@ static void check_thrash(struct findings *findings)
         }
 }
 
+/* The causes that the NVMe tier names in its reason, and what helps. */
+static const struct {
+        const char *cause;
+        const char *remedy;
+} degraded_nvme[] = {
+        {"io_uring is not available", "allow io_uring_setup, io_uring_enter and io_uring_register "
+                                      "in the container's seccomp profile, or set "
+                                      "kernel.io_uring_disabled=0, and restart"},
+        {"no O_DIRECT", "put nvme.paths on ext4, XFS or a block device"},
+        {"memory is not registered", "raise the memlock limit of kvtierd (LimitMEMLOCK=infinity, "
+                                     "\"ulimit -l\") and restart"},
+        {"a path of the pool is not used", "the log names it: bring it back into nvme.paths, or "
+                                           "start anew with kvtierd --format"},
+        {"the catalog failed", "look for what failed in the log, for room on the file system of "
+                               "nvme.catalog, and restart"},
+        {"space is not preallocated", "put nvme.paths on a file system with fallocate, such as "
+                                      "ext4 or XFS"},
+};
+
+static void add_degraded_nvme(struct findings *findings, const char *reason)
+{
+        bool known = false;
+
+        for (size_t i = 0; i < sizeof(degraded_nvme) / sizeof(degraded_nvme[0]); i++) {
+                if (!strstr(reason, degraded_nvme[i].cause))
+                        continue;
+                add(findings, "degraded", degraded_nvme[i].remedy, "tier nvme is degraded: %s",
+                    degraded_nvme[i].cause);
+                known = true;
+        }
+        if (!known)
+                add(findings, "degraded", "see the reason, and the log of kvtierd",
+                    "tier nvme is degraded: %s", reason);
+}
+
 static void check_degraded(struct findings *findings)
 {
         const json_t *tier;
@@ -116,16 +151,17 @@ static void check_degraded(struct findings *findings)
 
         json_array_foreach(json_object_get(findings->status, "tiers"), i, tier)
         {
-                const char *name = json_text(tier, "name");
-                bool is_host = !strcmp(name, "host");
+                const char *reason = json_text(tier, "degraded_reason");
 
                 if (!json_bool(tier, "degraded"))
                         continue;
-                add(findings, is_host ? "stalled_arenas" : "degraded",
-                    is_host ? "free memory (old engines may still hold the arenas of an earlier "
-                              "kvtierd: kvtierctl sessions), or lower host.bytes"
-                            : "see the reason; what it names is in kvtierd.conf(5) and kvtierd(8)",
-                    "tier %s is degraded: %s", name, json_text(tier, "degraded_reason"));
+                if (strcmp(json_text(tier, "name"), "host"))
+                        add_degraded_nvme(findings, reason);
+                else
+                        add(findings, "stalled_arenas",
+                            "free memory (old engines may still hold the arenas of an earlier "
+                            "kvtierd: kvtierctl sessions), or lower host.bytes",
+                            "tier host is degraded: %s", reason);
         }
 }
 

@@ -114,6 +114,26 @@ START_TEST(degraded_tiers_and_stalled_arenas_are_told_apart)
 }
 END_TEST
 
+START_TEST(each_cause_of_a_degraded_nvme_tier_has_its_own_remedy)
+{
+        json_t *status = healthy(), *found;
+        const char *remedy;
+
+        json_object_set_new(tier(status, 1), "degraded", json_true());
+        json_object_set_new(tier(status, 1), "degraded_reason",
+                            json_string("io_uring is not available, a thread pool is used; "
+                                        "memory is not registered"));
+        found = findings_list(status, &free_process);
+        ck_assert_uint_eq(json_array_size(found), 2);
+        remedy = json_string_value(json_object_get(json_array_get(found, 0), "remedy"));
+        ck_assert_ptr_nonnull(strstr(remedy, "seccomp"));
+        remedy = json_string_value(json_object_get(json_array_get(found, 1), "remedy"));
+        ck_assert_ptr_nonnull(strstr(remedy, "memlock"));
+        json_decref(found);
+        json_decref(status);
+}
+END_TEST
+
 START_TEST(bad_bytes_quarantine_index_and_slow_devices_are_found)
 {
         json_t *status = healthy();
@@ -156,6 +176,7 @@ int main(void)
         tcase_add_test(tcase, unaligned_tokens_are_found);
         tcase_add_test(tcase, a_tier_that_thrashes_is_found_once_it_can_be_judged);
         tcase_add_test(tcase, degraded_tiers_and_stalled_arenas_are_told_apart);
+        tcase_add_test(tcase, each_cause_of_a_degraded_nvme_tier_has_its_own_remedy);
         tcase_add_test(tcase, bad_bytes_quarantine_index_and_slow_devices_are_found);
         tcase_add_test(tcase, what_the_status_does_not_say_is_no_finding);
         suite_add_tcase(suite, tcase);
