@@ -75,6 +75,23 @@ static uint64_t margin_bytes(const struct host_options *options)
         return options->page_bytes == HOST_UNIT_BYTES ? MARGIN_BYTES : 0;
 }
 
+/* What would have to be otherwise: more huge pages, or fewer bytes. */
+static void say_what_fits(const struct host_options *options, const struct memory_bound *limit,
+                          uint64_t usable, struct why *why)
+{
+        uint64_t fits = usable - usable % options->piece_bytes;
+        char pages[80] = "", bytes[80] = "";
+
+        if (strstr(limit->source, "/hugepages-"))
+                snprintf(pages, sizeof(pages), "; set nr_hugepages there to %" PRIu64 " first",
+                         options->total_bytes / options->page_bytes);
+        if (fits)
+                snprintf(bytes, sizeof(bytes), "; %" PRIu64 " MiB would do", fits >> 20);
+        why_set(why, "arenas of %" PRIu64 " MiB do not fit: %s gives %" PRIu64 " MiB%s%s",
+                options->total_bytes >> 20, limit->source, limit->bytes >> 20, pages,
+                fits || *pages ? bytes : "; not even one piece fits: use smaller ones");
+}
+
 int host_check(const struct host_options *options, struct why *why)
 {
         struct memory_bounds bounds;
@@ -91,11 +108,7 @@ int host_check(const struct host_options *options, struct why *why)
         usable = bounds.limit.bytes > margin ? bounds.limit.bytes - margin : 0;
         if (options->total_bytes <= usable)
                 return 0;
-        why_set(why,
-                "arenas of %" PRIu64 " MiB do not fit: %s gives %" PRIu64 " MiB; %" PRIu64
-                " MiB would do",
-                options->total_bytes >> 20, bounds.limit.source, bounds.limit.bytes >> 20,
-                (usable - usable % options->piece_bytes) >> 20);
+        say_what_fits(options, &bounds.limit, usable, why);
         return err_raise(-EINVAL);
 }
 

@@ -163,6 +163,12 @@ int member_open(struct member *member, const char *path, uint32_t flags, struct 
         if (r == -EBUSY) {
                 why_set(why, "%s is mounted or in use", member->path);
                 r = MEMBER_E_BUSY;
+        } else if (r == -EACCES || r == -EPERM) {
+                why_set(why,
+                        "%s: open: %s: let uid %u read and write it (under systemd see the unit "
+                        "as well: ReadWritePaths=, DeviceAllow=)",
+                        member->path, strerror(-r), (unsigned)geteuid());
+                r = err_raise(r);
         } else if (r) {
                 fail(member, r, "open", why);
         }

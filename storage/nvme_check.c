@@ -25,8 +25,15 @@ static int check_parent(const char *path, const char *what, struct why *why)
         if (access(parent, W_OK | X_OK) < 0) {
                 int r = -errno;
 
-                why_set(why, "%s %s: the folder %s is not writable (%s)", what, path, parent,
-                        strerror(-r));
+                if (r == -ENOENT)
+                        why_set(why,
+                                "%s %s: the folder %s does not exist: create it, or name another",
+                                what, path, parent);
+                else
+                        why_set(why,
+                                "%s %s: the folder %s is not writable by uid %u (%s): change its "
+                                "owner, or name another",
+                                what, path, parent, (unsigned)geteuid(), strerror(-r));
                 return err_raise(r);
         }
         return 0;
@@ -82,8 +89,10 @@ static int check_existing(const char *path, const struct nvme_options *options, 
         if (!r && !member.found && !options->format)
                 *used += member.superblock.size_bytes;
         if (!r && member.is_block && share > member.size_bytes) {
-                why_set(why, "%s has %llu bytes, fewer than its share of %llu", path,
-                        (unsigned long long)member.size_bytes, (unsigned long long)share);
+                why_set(why,
+                        "%s has %llu bytes, fewer than its share of %llu: lower the limit, or "
+                        "name a larger device",
+                        path, (unsigned long long)member.size_bytes, (unsigned long long)share);
                 r = err_raise(-ENOSPC);
         }
         if (!r && !member.is_block && !fstat(member.fd, &st))

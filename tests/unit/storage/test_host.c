@@ -478,6 +478,8 @@ START_TEST(impossible_sizes_are_refused_with_what_would_do)
                 {PIECE + 4096, PIECE, 4096, "33554432 would do"},
                 {1ull << 50, 1ull << 30, 4096, "MemTotal"},
                 {1ull << 50, 1ull << 30, 2 * MIB, "hugepages-2048kB"},
+                {1ull << 50, 1ull << 30, 2 * MIB, "set nr_hugepages there to 536870912 first"},
+                {1ull << 50, 1ull << 50, 4096, "not even one piece fits"},
         };
         struct host_options options = options_of(2);
         struct why why = {""};
