@@ -309,6 +309,20 @@ static int check_nvme(const struct config *config, bool format, struct why *why)
         return r;
 }
 
+/* Only root can give the socket to a group that it is no member of. */
+static int check_group(const struct config *config, struct why *why)
+{
+        gid_t gid = config->socket.gid;
+
+        if (gid == CONFIG_NO_GID || !geteuid() || gid == getegid() || group_member(gid))
+                return 0;
+        why_set(why,
+                "uid %u is no member of it: add it (usermod -aG, or SupplementaryGroups= of the "
+                "unit), or use \"\"",
+                (unsigned)geteuid());
+        return -EINVAL;
+}
+
 int config_check(const struct config *config, bool format, struct why *why)
 {
         int r;
@@ -316,6 +330,11 @@ int config_check(const struct config *config, bool format, struct why *why)
         r = check_parent(config->socket.path, why);
         if (r) {
                 name_place(config, CONFIG_SOCKET_PATH, why);
+                return r;
+        }
+        r = check_group(config, why);
+        if (r) {
+                name_place(config, CONFIG_SOCKET_GROUP, why);
                 return r;
         }
         r = check_host(config, why);

@@ -192,9 +192,12 @@ static int refuse_syntax(const yaml_parser_t *parser, const char *name, struct w
 {
         if (parser->error == YAML_MEMORY_ERROR)
                 return err_raise(-ENOMEM);
-        why_set(why, "%s:%zu: not YAML: %s%s%s", name, parser->problem_mark.line + 1,
+        why_set(why, "%s:%zu: not YAML: %s%s%s%s", name, parser->problem_mark.line + 1,
                 parser->context ? parser->context : "", parser->context ? ", " : "",
-                parser->problem ? parser->problem : "unreadable");
+                parser->problem ? parser->problem : "unreadable",
+                parser->problem && strstr(parser->problem, "cannot start any token")
+                        ? ": indent with spaces, not tabs, and quote what begins with @ or %"
+                        : "");
         return -EINVAL;
 }
 

@@ -148,7 +148,10 @@ static int listen_socket(const struct sockaddr_storage *address, uint16_t *ret_p
             bind(fd, (const struct sockaddr *)address, length) || listen(fd, CONNECTIONS_MAX) ||
             getsockname(fd, (struct sockaddr *)&bound, &length)) {
                 r = err_raise(-errno);
-                why_set(why, "metrics.listen: %s", strerror(-r));
+                why_set(why,
+                        "metrics.listen: %s: name another address of this machine, port 0 for any "
+                        "free port, or off",
+                        strerror(-r));
                 return r;
         }
         /* The port is at the same place in both families. */

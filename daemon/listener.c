@@ -81,8 +81,14 @@ static int bind_socket(struct daemon *daemon, int fd, struct why *why)
                 r = -errno;
         umask(mask);
         if (!r && config->socket.gid != CONFIG_NO_GID &&
-            lchown(path, (uid_t)-1, config->socket.gid))
+            lchown(path, (uid_t)-1, config->socket.gid)) {
                 r = -errno;
+                why_set(why,
+                        "socket.group: %s cannot be given to group %u: %s: make uid %u a member "
+                        "of it (under systemd: SupplementaryGroups=)",
+                        path, (unsigned)config->socket.gid, strerror(-r), (unsigned)geteuid());
+                return err_raise(r);
+        }
         if (!r && listen(fd, 512))
                 r = -errno;
         if (r) {

@@ -356,7 +356,8 @@ START_TEST(a_port_in_use_is_refused_with_the_reason)
         address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         ck_assert_int_eq(http_new(&second, &loop, &options, &why), -EADDRINUSE);
         ck_assert_ptr_null(second);
-        ck_assert_ptr_nonnull(strstr(why.text, "metrics.listen: Address already in use"));
+        ck_assert_ptr_nonnull(
+                strstr(why.text, "metrics.listen: Address already in use: name another"));
         ck_assert_int_eq(n_open_fds(), before);
 }
 END_TEST
