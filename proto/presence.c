@@ -9,6 +9,8 @@
 
 /* Enough for any writer that runs; a dead one is not waited for. */
 #define PRESENCE_TRIES 32
+/* Buckets behind their homes that a block looks at together; few entries lie further. */
+#define BLOCK_ROUNDS   4
 
 uint64_t presence_n_buckets(uint64_t objects_max)
 {
@@ -229,7 +231,7 @@ void presence_lookup_block(const struct presence_view *view, uint64_t seed,
         for (uint32_t i = 0; i < n; i++)
                 ret_block->fingerprints[i] = presence_fingerprint(seed, &boundaries[i]);
         left = look_home(view, n, ret_block);
-        for (unsigned distance = 1; left && distance < PRESENCE_PROBE_BUCKETS / 2; distance++)
+        for (unsigned distance = 1; left && distance <= BLOCK_ROUNDS; distance++)
                 left = look_further(view, distance, left, ret_block);
         /* The last few, and those that were being written. */
         for (uint32_t j = 0; j < left; j++) {

@@ -31,7 +31,7 @@
 #define PRESENCE_VERSION        1u
 #define PRESENCE_HEADER_BYTES   4096u
 #define PRESENCE_BUCKET_ENTRIES 2u
-#define PRESENCE_PROBE_BUCKETS  8u
+#define PRESENCE_PROBE_BUCKETS  32u
 #define PRESENCE_CELLS_PER_BANK 64u
 #define PRESENCE_BLOCK          256u /* most lookups of one presence_lookup_block() */
 

@@ -11,7 +11,7 @@
 
 #include "proto/presence.h"
 
-#define N_BUCKETS 16u
+#define N_BUCKETS 64u
 
 static struct {
         struct presence_header header;
@@ -132,9 +132,9 @@ START_TEST(a_displaced_entry_is_found_in_each_bucket_of_the_probe)
         /* The home is near the end, so that the probe wraps around. */
         for (uint32_t i = 1; i < PRESENCE_PROBE_BUCKETS; i++) {
                 setup();
-                count_overflow(12);
-                put((12 + i) % N_BUCKETS, i % 2, fingerprint_at(12, i));
-                ck_assert(presence_lookup(&view, fingerprint_at(12, i), &bits));
+                count_overflow(52);
+                put((52 + i) % N_BUCKETS, i % 2, fingerprint_at(52, i));
+                ck_assert(presence_lookup(&view, fingerprint_at(52, i), &bits));
         }
 }
 END_TEST
