@@ -60,6 +60,9 @@ bool kvt__session_send(struct kvt_session *session, const void *packet, size_t l
         if (session->broken)
                 return false;
         r = kvt__outbox_send(&session->outbox, session->socket, packet, length);
+        /* A daemon that lets nobody in has hung up already: its reason waits to be read. */
+        if (r == -EPIPE && session->phase == KVT__GREETING)
+                return true;
         if (r) {
                 kvt__session_break(session, "sending to the daemon: %s", strerror(-r));
                 return false;

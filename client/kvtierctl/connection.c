@@ -78,7 +78,8 @@ static int connect_to(struct connection *connection, struct why *why)
 static int send_packet(struct connection *connection, const void *packet, size_t length,
                        struct why *why)
 {
-        if (send(connection->fd, packet, length, MSG_NOSIGNAL) < 0)
+        /* Who has hung up already may have said why: that is to be read. */
+        if (send(connection->fd, packet, length, MSG_NOSIGNAL) < 0 && errno != EPIPE)
                 return say_silent(connection, errno, why);
         return 0;
 }

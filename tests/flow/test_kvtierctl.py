@@ -183,6 +183,18 @@ class WithDaemon(Folder):
         self.assertIn("kvtierd", errors)
         self.ctl("kick", str(victim), status=1)
 
+    @unittest.skipIf(os.geteuid(), "only root can be somebody else")
+    def test_who_is_refused_hears_why_however_early_the_hang_up_comes(self):
+        self.folder.chmod(0o755)
+        self.socket.chmod(0o666)
+        program = self.folder / "kvtierctl"  # the build folder may be closed to others
+        shutil.copy(KVTIERCTL, program)
+        for _ in range(10):
+            run = subprocess.run([program, f"--socket={self.socket}", "status"], text=True,
+                                 stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+                                 user=12345, group=12345, extra_groups=[])
+            self.assertIn("uid 12345 may not use this socket", run.stderr)
+
     def test_top_prints_one_screen(self):
         text = self.ctl("top", "--once", "-i", "0.1").stdout
         self.assertRegex(text, r"(?m)^host +\.{20} ")
