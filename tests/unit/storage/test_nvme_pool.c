@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -599,6 +600,22 @@ START_TEST(check_agrees_with_open_and_changes_nothing)
 }
 END_TEST
 
+START_TEST(check_adds_up_what_paths_on_one_file_system_want)
+{
+        struct statvfs fs;
+        uint64_t free_bytes;
+
+        fixture_set_members(&fixture, 2);
+        ck_assert_int_eq(statvfs(fixture.folder, &fs), 0);
+        free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+        fixture.options.bytes = free_bytes / 2 / MIB * MIB;
+        ck_assert_int_eq(nvme_check(&fixture.options, &fixture.why), 0);
+        /* Each alone would have room. */
+        fixture.options.bytes = free_bytes / 2 * 3 / MIB * MIB;
+        ck_assert_int_eq(nvme_check(&fixture.options, &fixture.why), -ENOSPC);
+}
+END_TEST
+
 START_TEST(check_says_what_would_be_right)
 {
         fixture.options.bytes = 8ull << 40;
@@ -653,6 +670,7 @@ int main(void)
         tcase_add_test(tcase, another_path_grows_the_pool);
         tcase_add_test(tcase, too_small_a_share_is_refused);
         tcase_add_test(tcase, check_agrees_with_open_and_changes_nothing);
+        tcase_add_test(tcase, check_adds_up_what_paths_on_one_file_system_want);
         tcase_add_test(tcase, check_says_what_would_be_right);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
