@@ -251,7 +251,7 @@ static void kill_at_random_instants(unsigned n_kills)
         daemon_fixture_init(&fixture, &options);
         map_expected();
         expected->seed = seed;
-        printf("crash_loop: seed %u\n", seed);
+        fprintf(stderr, "crash_loop: seed %u\n", seed);
         for (unsigned i = 0; i < N_CLIENTS; i++) {
                 roles[i] = i;
                 child_start(&clients[i], run_client, &roles[i]);

@@ -170,7 +170,7 @@ static void lose_power_again_and_again(unsigned rounds)
 {
         unsigned seed = (unsigned)time(NULL);
 
-        printf("power_loss: seed %u\n", seed);
+        fprintf(stderr, "power_loss: seed %u\n", seed);
         begin(64 * MIB);
         for (unsigned round = 0; round < rounds; round++) {
                 struct wire_client *client = open_client();
@@ -207,7 +207,7 @@ START_TEST(space_that_is_reused_around_a_power_loss_gives_no_wrong_bytes)
 {
         unsigned seed = (unsigned)time(NULL);
 
-        printf("power_loss: seed %u\n", seed);
+        fprintf(stderr, "power_loss: seed %u\n", seed);
         begin(16 * MIB); /* objects push each other out all the time */
         for (unsigned round = 0; round < 8; round++) {
                 struct wire_client *client = open_client();
