@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proto/status.h"
@@ -234,6 +235,54 @@ START_TEST(replaced_bytes_never_return_when_they_were_being_promoted)
 }
 END_TEST
 
+/* Many at once, at every instant of their way down. */
+#define N_REPLACED 40u
+
+static void replace_many_and_kill(uint64_t first, unsigned delay_us)
+{
+        struct timespec pause = {.tv_nsec = (long)delay_us * 1000};
+        struct wire_object old[N_REPLACED], newer[N_REPLACED];
+        struct wire_client *client = open_client();
+
+        for (unsigned i = 0; i < N_REPLACED; i++) {
+                old[i] = newer[i] = wire_object(first + i, 64 * KIB);
+                newer[i].flags = WIRE_RESERVE_REPLACE;
+                newer[i].generation = 1;
+        }
+        wire_client_reserve(client, 0, newer, N_REPLACED);
+        for (unsigned i = 0; i < N_REPLACED; i++)
+                wire_client_write(client, &newer[i]);
+        for (unsigned i = 0; i < N_REPLACED; i++)
+                ck_assert_uint_eq(wire_client_put(client, &old[i]), KVT_WIRE_OK);
+        nanosleep(&pause, NULL);
+        wire_client_end(client, WIRE_COMMIT, 0, newer, N_REPLACED);
+        for (unsigned i = 0; i < N_REPLACED; i++)
+                ck_assert_uint_eq(newer[i].status, KVT_WIRE_OK);
+        daemon_kill(&fixture);
+        close_client(client);
+        daemon_start(&fixture);
+
+        client = open_client();
+        for (unsigned i = 0; i < N_REPLACED; i++) {
+                uint32_t status = wire_client_get(client, &newer[i]); /* fails on generation 0 */
+
+                ck_assert(status == KVT_WIRE_OK || status == KVT_WIRE_MISS);
+        }
+        close_client(client);
+}
+
+START_TEST(many_replaced_objects_never_return)
+{
+        struct daemon_options options = {.nvme_bytes = 64 * MIB};
+
+        daemon_fixture_init(&fixture, &options);
+        for (unsigned i = 0; i < 8; i++)
+                replace_many_and_kill(1000 * (i + 1), i * 500);
+        ck_assert_uint_eq(daemon_verify(&fixture), 0);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 /* A reader that was promised the old generation gets it, and nobody after it does. */
 START_TEST(a_promotion_of_a_replaced_generation_serves_only_who_waited)
 {
@@ -357,6 +406,7 @@ int main(void)
                 replaced_bytes_never_return_when_they_were_being_written_down,
                 replaced_bytes_never_return_when_they_were_written_down,
                 replaced_bytes_never_return_when_they_were_being_promoted,
+                many_replaced_objects_never_return,
                 a_promotion_of_a_replaced_generation_serves_only_who_waited,
                 the_cap_holds_across_restarts,
                 NULL,
