@@ -158,8 +158,9 @@ static void count_listed(uint64_t *ret_objects, uint64_t *ret_bytes)
                 if (!json_is_true(json_object_get(object, "in_nvme")))
                         continue;
                 ++*ret_objects;
-                *ret_bytes += ((uint64_t)json_integer_value(json_object_get(object, "bytes")) +
-                               4095) / 4096 * 4096;
+                *ret_bytes +=
+                        ((uint64_t)json_integer_value(json_object_get(object, "bytes")) + 4095) /
+                        4096 * 4096;
         }
         json_decref(answer);
 }

@@ -195,8 +195,7 @@ START_TEST(a_worker_keeps_its_adopted_lease_when_the_scheduler_is_killed)
 
         /* Another engine may not adopt it. */
         stranger = open_as((const uint8_t *)"another engine ");
-        ck_assert_uint_eq(wire_client_adopt(stranger, (uint8_t *)token, objects, 4),
-                          KVT_WIRE_GONE);
+        ck_assert_uint_eq(wire_client_adopt(stranger, (uint8_t *)token, objects, 4), KVT_WIRE_GONE);
         worker = open_as(engine);
         ck_assert_uint_eq(wire_client_adopt(worker, (uint8_t *)token, objects, 4), KVT_WIRE_OK);
         child_kill(&scheduler);
@@ -207,8 +206,7 @@ START_TEST(a_worker_keeps_its_adopted_lease_when_the_scheduler_is_killed)
 
         /* The token lives as long as one lease of its acquire, and no longer. */
         wire_client_end(worker, WIRE_RELEASE, 0, objects, 3);
-        ck_assert_uint_eq(wire_client_adopt(worker, (uint8_t *)token, &objects[3], 1),
-                          KVT_WIRE_OK);
+        ck_assert_uint_eq(wire_client_adopt(worker, (uint8_t *)token, &objects[3], 1), KVT_WIRE_OK);
         close_client(worker);
         close_client(stranger);
         close_client(other);
@@ -359,8 +357,8 @@ END_TEST
 
 static uint32_t state_that_copies_ended(struct wire_client *client, const uint8_t secret[16])
 {
-        struct wire_copies_ended message = {
-                .header = wire_client_header(client, WIRE_COPIES_ENDED)};
+        struct wire_copies_ended message = {.header =
+                                                    wire_client_header(client, WIRE_COPIES_ENDED)};
         struct wire_object answer = {0};
 
         message.header.length = sizeof(message);
@@ -387,8 +385,7 @@ START_TEST(copies_ended_frees_the_leases_of_the_one_session_it_names)
         client = open_client();
         ck_assert_uint_eq(state_that_copies_ended(client, wrong), KVT_WIRE_GONE);
         ck_assert_uint_eq(daemon_number(&fixture, "host.quarantined_bytes"), 10 * MIB);
-        ck_assert_uint_eq(state_that_copies_ended(client, earlier[0]->welcome.secret),
-                          KVT_WIRE_OK);
+        ck_assert_uint_eq(state_that_copies_ended(client, earlier[0]->welcome.secret), KVT_WIRE_OK);
         daemon_wait_number(&fixture, "quarantined", 1);
         ck_assert_uint_eq(daemon_number(&fixture, "host.quarantined_bytes"), 6 * MIB);
         press(client, 1000);

@@ -448,8 +448,8 @@ START_TEST(a_client_that_does_not_read_is_disconnected)
                 struct wire_header header = wire_client_header(bad, WIRE_ADMIN);
 
                 message_builder_init(&builder, bad->out, &header, sizeof(header));
-                ck_assert(!message_append(&builder, status, sizeof(status) - 1,
-                                          sizeof(status) - 1));
+                ck_assert(
+                        !message_append(&builder, status, sizeof(status) - 1, sizeof(status) - 1));
                 if (send(bad->fd, bad->out, builder.length, MSG_NOSIGNAL) < 0) {
                         struct pollfd poll_fd = {.fd = bad->fd, .events = POLLOUT};
 
@@ -575,8 +575,7 @@ static void connect_and_leave(unsigned n)
                         ck_assert(wire_client_connect(client, fixture.socket));
                 } else if (i % 4 == 1) {
                         ck_assert(wire_client_connect(client, fixture.socket));
-                        ck_assert_uint_eq(wire_client_hello(client, WIRE_HELLO_ADMIN),
-                                          KVT_WIRE_OK);
+                        ck_assert_uint_eq(wire_client_hello(client, WIRE_HELLO_ADMIN), KVT_WIRE_OK);
                 } else {
                         wire_client_open(client, fixture.socket);
                         if (i % 4 == 3) {

@@ -138,8 +138,7 @@ static void check_all(void)
 {
         struct wire_client *client = open_client();
 
-        ck_assert_uint_le(daemon_number(&fixture, "nvme.used_bytes"),
-                          fixture.options.nvme_bytes);
+        ck_assert_uint_le(daemon_number(&fixture, "nvme.used_bytes"), fixture.options.nvme_bytes);
         for (uint64_t key = 0; key < N_KEYS; key++) {
                 uint64_t generation = load(client, key);
 
@@ -162,8 +161,8 @@ static void wait_until_synced(void)
         daemon_wait_written(&fixture);
         nanosleep(&pause, NULL);
         for (uint64_t key = 0; key < N_KEYS; key++)
-                expected[key].is_due = expected[key].newest && expected[key].oldest <=
-                                                                       expected[key].newest;
+                expected[key].is_due =
+                        expected[key].newest && expected[key].oldest <= expected[key].newest;
 }
 
 static void lose_power_again_and_again(unsigned rounds)

@@ -452,9 +452,8 @@ START_TEST(a_partial_acquire_grants_the_leading_run)
                 ck_assert(wire_client_holds(client, &objects[i]));
         ck_assert_uint_eq(daemon_number(&fixture, "host.leased_bytes"), 2 * MIB);
         wire_client_end(client, WIRE_RELEASE, 0, objects, 2);
-        ck_assert_uint_eq(
-                wire_client_acquire(client, WIRE_ACQUIRE_PARTIAL, NULL, objects + 2, 2),
-                KVT_WIRE_MISS);
+        ck_assert_uint_eq(wire_client_acquire(client, WIRE_ACQUIRE_PARTIAL, NULL, objects + 2, 2),
+                          KVT_WIRE_MISS);
         close_client(client);
         daemon_fixture_deinit(&fixture);
 }

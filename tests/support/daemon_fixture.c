@@ -271,8 +271,7 @@ void daemon_fixture_deinit(struct daemon_fixture *fixture)
 
 /* ---- log ---- */
 
-bool daemon_has_logged(const struct daemon_fixture *fixture, const char *event,
-                       const char *detail)
+bool daemon_has_logged(const struct daemon_fixture *fixture, const char *event, const char *detail)
 {
         FILE *file = fopen(fixture->log, "re");
         bool found = false;

@@ -105,8 +105,8 @@ static void fill(const struct kvt_object *object, uint64_t number, uint64_t gene
         uint64_t offset = 0;
 
         for (uint32_t i = 0; i < object->n_segments; i++) {
-                content_fill(object->segments[i].address, offset, object->segments[i].bytes,
-                             number, generation);
+                content_fill(object->segments[i].address, offset, object->segments[i].bytes, number,
+                             generation);
                 offset += object->segments[i].bytes;
         }
         ck_assert_uint_eq(offset, object->bytes);

@@ -149,10 +149,8 @@ struct wire_header wire_client_header(struct wire_client *client, uint16_t kind)
 
 uint32_t wire_client_hello(struct wire_client *client, uint32_t flags)
 {
-        struct wire_hello hello = {.major = WIRE_MAJOR,
-                                   .minor = WIRE_MINOR,
-                                   .flags = flags,
-                                   .program = "test"};
+        struct wire_hello hello = {
+                .major = WIRE_MAJOR, .minor = WIRE_MINOR, .flags = flags, .program = "test"};
         const struct wire_header *header;
 
         message_header_init(&hello.header, WIRE_HELLO, ++client->last_request, 0, NULL);
@@ -469,8 +467,8 @@ void wire_client_write(struct wire_client *client, const struct wire_object *obj
 
         for (unsigned i = 0; i < object->n_extents; i++, offset += bytes) {
                 bytes = part_bytes(object, i, offset);
-                content_fill(address_of(client, &object->extents[i]), offset, bytes,
-                             object->number, object->generation);
+                content_fill(address_of(client, &object->extents[i]), offset, bytes, object->number,
+                             object->generation);
         }
         ck_assert_uint_eq(offset, object->bytes);
 }
