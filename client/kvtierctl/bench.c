@@ -300,7 +300,8 @@ static int run_batches(struct bench *bench,
                         batch(bench, first, least(n_objects - first, bench->n_batch));
 
                 if (status != KVT_OK) {
-                        command_error("%s: %s", name, kvt_status_text(status));
+                        command_error("%s: %s: try fewer or smaller objects (-n, -b)", name,
+                                      kvt_status_text(status));
                         return STATUS_NEGATIVE;
                 }
                 bench->samples[bench->n_samples] = now_seconds() - begin;
@@ -318,25 +319,27 @@ static int run_batches(struct bench *bench,
 /*
  * Writes all objects once and takes them back: the first touch of a page in this process
  * costs many times what a copy does, and an engine pays it once. It may be more than can be
- * leased: then that much is warm.
+ * leased, or than session.leases_max and session.bytes_max allow: then that much is warm.
  */
 static int warm_up(struct bench *bench)
 {
         enum kvt_status status = KVT_OK;
-        uint64_t n_objects = bench->sizes.n_objects, first, n;
+        uint64_t n_objects = bench->sizes.n_objects, first, n = 0;
+        bool any;
 
         fill_objects(bench);
         for (first = 0; first < n_objects && status == KVT_OK; first += n) {
                 n = least(n_objects - first, bench->n_batch);
                 status = reserve_batch(bench, first, n);
         }
+        any = first > n;
         for (n_objects = first, first = 0; first < n_objects; first += n) {
                 n = least(n_objects - first, bench->n_batch);
                 abort_batch(bench, first, n);
         }
-        if (status == KVT_OK || status == KVT_BUSY)
+        if (status == KVT_OK || status == KVT_BUSY || any)
                 return STATUS_OK;
-        command_error("reserve: %s", kvt_status_text(status));
+        command_error("reserve: %s: try smaller objects (-b)", kvt_status_text(status));
         return STATUS_NEGATIVE;
 }
 

@@ -79,11 +79,11 @@ class WithDaemon(Folder):
         super().setUp()
         self.start()
 
-    def start(self):
+    def start(self, more=()):
         keys = {"socket.path": self.socket, "host.bytes": "64MiB", "host.piece_bytes": "32MiB",
                 "nvme.paths": self.folder / "data", "nvme.bytes": "64MiB",
                 "nvme.catalog": self.folder / "catalog", "nvme.write": "store",
-                "metrics.listen": "off", "index.objects_max": "10000"}
+                "metrics.listen": "off", "index.objects_max": "10000", **dict(more)}
         with open(self.folder / "log", "w", encoding="utf-8") as log:
             self.daemon = subprocess.Popen(
                 [KVTIERD, "-c", "/dev/null", *(f"--set={key}={keys[key]}" for key in keys)],
@@ -208,6 +208,11 @@ class WithDaemon(Folder):
         self.assertRegex(text, r"(?m)^match +- ")
         self.assertEqual(self.ask("ls")["objects"], [])
         self.assertIn("piece_bytes", self.ctl("bench", "-b", "32M", status=1).stderr)
+
+    def test_bench_lives_within_the_leases_of_a_session(self):
+        self.stop()
+        self.start({"session.leases_max": "2"})
+        self.assertEqual(self.ask("bench", "-b", "64KiB", "-n", "16")["objects"], 16)
 
     def test_doctor_names_the_finding_and_the_remedy(self):
         text = self.ctl("doctor", status=1).stdout
