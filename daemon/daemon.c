@@ -549,9 +549,11 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
                 close_parts(daemon);
         } else {
                 log_info("started",
-                         "version=%s socket=%s host_bytes=%" PRIu64 " nvme_bytes=%" PRIu64,
+                         "version=%s socket=%s host_bytes=%" PRIu64 " nvme_bytes=%" PRIu64
+                         " metrics_port=%u",
                          KVTIER_VERSION, config->socket.path, config->host.bytes,
-                         config->nvme.n_paths ? config->nvme.bytes : 0);
+                         config->nvme.n_paths ? config->nvme.bytes : 0,
+                         daemon->http ? http_port(daemon->http) : 0);
         }
         uv_run(&daemon->loop, UV_RUN_DEFAULT);
         uv_loop_close(&daemon->loop);

@@ -2,6 +2,7 @@
 """How kvtierd behaves towards its administrator and its service manager."""
 
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +77,11 @@ class ServiceManager(unittest.TestCase):
         with Daemon() as daemon:
             self.assertTrue((daemon.folder / "sock").is_socket())
             self.assertEqual(daemon.get("/readyz"), (200, "ready\n"))
+            self.assertEqual(daemon.get("/healthz"), (200, "ok\n"))
+
+    def test_a_free_port_for_metrics_is_told(self):
+        with Daemon(arguments=["--set=metrics.listen=127.0.0.1:0"]) as daemon:
+            daemon.port = int(re.search(r" started .* metrics_port=(\d+)", daemon.read_log())[1])
             self.assertEqual(daemon.get("/healthz"), (200, "ok\n"))
 
     def test_the_watchdog_is_fed_and_the_status_is_told(self):
