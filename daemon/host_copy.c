@@ -86,6 +86,17 @@ static void free_when_unheld(struct host_copies *copies, struct host_copy *copy)
                 copies->on_space(copies->on_space_user);
 }
 
+void host_copy_set_checksums(struct host_copy *copy, const struct checksum_list *checksums)
+{
+        size_t bytes = offsetof(struct checksum_list, pieces) +
+                       checksums->n_pieces * sizeof(checksums->pieces[0]);
+
+        free(copy->checksums);
+        copy->checksums = malloc(bytes);
+        if (copy->checksums)
+                memcpy(copy->checksums, checksums, bytes);
+}
+
 void host_copy_use(struct host_copy *copy)
 {
         copy->n_uses++;

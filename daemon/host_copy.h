@@ -58,7 +58,7 @@ struct host_copy {
         uint8_t writer_boot_id[16];
         struct host_extent *extents; /* &extent when there is one */
         struct host_extent extent;
-        struct checksum_list *checksums; /* NULL: not computed yet */
+        struct checksum_list *checksums; /* no longer than n_pieces; NULL: not computed yet */
         struct checksum_list *expected;  /* the writer's, until it is compared; or NULL */
         bool hashing;                    /* a checksum job runs */
         bool dirty;                      /* published, and no lower tier has it */
@@ -111,6 +111,13 @@ void host_copy_use(struct host_copy *copy);
 void host_copy_unuse(struct host_copies *copies, struct host_copy *copy);
 void host_copy_lease(struct host_copies *copies, struct host_copy *copy);
 void host_copy_unlease(struct host_copies *copies, struct host_copy *copy);
+
+/*
+ * Keeps a copy of @checksums, as long as its pieces are many (the whole struct would cost
+ * a kilobyte an object). Without memory the copy has none: they are computed again when
+ * they are wanted.
+ */
+void host_copy_set_checksums(struct host_copy *copy, const struct checksum_list *checksums);
 
 /* The copy becomes, or stops being, the host copy of an index object. */
 void host_copy_publish(struct host_copies *copies, struct host_copy *copy, uint32_t object);

@@ -110,7 +110,7 @@ struct hash_job {
         uv_work_t work;
         struct cache *cache;
         struct host_copy *copy;
-        struct checksum_list *computed;
+        struct checksum_list computed;
         struct checksum_segment segments[HOST_EXTENTS_MAX];
         uint32_t n_segments;
         double seconds; /* of the worker */
@@ -126,7 +126,7 @@ static void hash_on_worker(uv_work_t *work)
         struct hash_job *job = work->data;
         uint64_t began_ns = uv_hrtime();
 
-        checksum_compute(job->computed, &job->copy->key, job->copy->raw_bytes, job->segments,
+        checksum_compute(&job->computed, &job->copy->key, job->copy->raw_bytes, job->segments,
                          job->n_segments);
         job->seconds = seconds_since(began_ns);
 }
@@ -163,7 +163,7 @@ static void on_hashed(uv_work_t *work, int status)
         cache->metrics->checksum_bytes_total += copy->raw_bytes;
         cache->metrics->checksum_seconds_total += job->seconds;
         copy->hashing = false;
-        copy->checksums = job->computed;
+        host_copy_set_checksums(copy, &job->computed);
         free(job);
         judge_written(cache, copy);
         host_copy_wake(copy);
@@ -175,12 +175,8 @@ static int start_hashing(struct cache *cache, struct host_copy *copy)
 {
         struct hash_job *job = calloc(1, sizeof(*job));
 
-        if (job)
-                job->computed = malloc(sizeof(*job->computed));
-        if (!job || !job->computed) {
-                free(job);
+        if (!job)
                 return err_raise(-ENOMEM);
-        }
         job->work.data = job;
         job->cache = cache;
         job->copy = copy;
@@ -609,9 +605,7 @@ static void on_read(struct tier_read *read, int result, const struct checksum_li
                 drop_unreadable(transfer, object, result);
         } else {
                 copy->state = HOST_COPY_READY;
-                copy->checksums = malloc(sizeof(*copy->checksums));
-                if (copy->checksums)
-                        *copy->checksums = *checksums; /* else computed again when wanted */
+                host_copy_set_checksums(copy, checksums);
                 metrics_observe(&cache->metrics->tier_read_seconds[METRICS_NVME],
                                 seconds_since(transfer->began_ns));
                 if (object && object->host == INDEX_NONE) {

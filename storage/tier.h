@@ -79,7 +79,7 @@ struct tier_segment {
 
 struct tier_write {
         const struct tier_object *object;
-        const struct checksum_list *checksums;
+        const struct checksum_list *checksums; /* readable up to its last piece */
         const struct tier_segment *segments;
         uint32_t n_segments;
         /*

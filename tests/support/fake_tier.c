@@ -316,7 +316,10 @@ static struct kept *keep(struct fake_store *store, const struct tier_write *writ
                 memcpy(kept->bytes + done, write->segments[i].bytes, n);
                 done += n;
         }
-        kept->checksums = *write->checksums;
+        /* The list may be no longer than its pieces are many. */
+        memcpy(&kept->checksums, write->checksums,
+               offsetof(struct checksum_list, pieces) +
+                       write->checksums->n_pieces * sizeof(write->checksums->pieces[0]));
         kept->claim = store->next_claim++;
         store->used_bytes += footprint_of(object->raw_bytes);
         LIST_INSERT_HEAD(&store->objects, kept, link);
