@@ -328,8 +328,9 @@ static void on_down_hashed(struct host_copy_waiter *waiter)
         struct transfer *transfer =
                 (struct transfer *)((char *)waiter - offsetof(struct transfer, waiter));
 
-        /* Replaced or dropped while it was hashed: nothing to write any more. */
-        if (transfer->copy->object == INDEX_NONE || transfer->cache->transfers.stopped) {
+        /* Replaced or dropped while it was hashed, or no memory for the result. */
+        if (transfer->copy->object == INDEX_NONE || !transfer->copy->checksums ||
+            transfer->cache->transfers.stopped) {
                 TAILQ_REMOVE(&transfer->cache->transfers.down, transfer, link);
                 end_down(transfer);
                 return;
