@@ -11,12 +11,6 @@
 /* Objects looked at for one page, so that a rare layout does not stall the loop. */
 #define LS_STEPS 20000
 
-static void hex(char *text, const uint8_t *bytes, size_t n)
-{
-        for (size_t i = 0; i < n; i++)
-                sprintf(text + 2 * i, "%02x", bytes[i]);
-}
-
 static uint8_t nibble_of(char digit)
 {
         return (uint8_t)(digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
@@ -102,10 +96,11 @@ static json_t *describe_object(struct daemon *daemon, const struct index_object 
         char parent[2 * DIGEST_BYTES + 1] = "";
         uint32_t n_covers = 0;
 
-        hex(digest, boundary->digest.bytes, DIGEST_BYTES);
-        hex(layout, index_layout_id(index, boundary->layout)->bytes, DIGEST_BYTES);
+        admin_hex(digest, boundary->digest.bytes, DIGEST_BYTES);
+        admin_hex(layout, index_layout_id(index, boundary->layout)->bytes, DIGEST_BYTES);
         if (boundary->parent != INDEX_NONE)
-                hex(parent, index_boundary_at(index, boundary->parent)->digest.bytes, DIGEST_BYTES);
+                admin_hex(parent, index_boundary_at(index, boundary->parent)->digest.bytes,
+                          DIGEST_BYTES);
         if (object->flags & INDEX_CROPPABLE)
                 index_covers(index, object, &n_covers);
         return json_pack(
@@ -130,7 +125,7 @@ json_t *admin_layouts(struct daemon *daemon, const json_t *arguments)
                 char id[2 * DIGEST_BYTES + 1];
                 uint64_t objects, bytes;
 
-                hex(id, index_layout_id(index, (uint16_t)i)->bytes, DIGEST_BYTES);
+                admin_hex(id, index_layout_id(index, (uint16_t)i)->bytes, DIGEST_BYTES);
                 index_layout_usage(index, (uint16_t)i, &objects, &bytes);
                 json_array_append_new(layouts,
                                       json_pack("{s:s, s:I, s:I}", "layout", id, "objects",

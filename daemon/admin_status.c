@@ -16,7 +16,7 @@ static const char *phase_name(enum daemon_phase phase)
         return names[phase];
 }
 
-static void hex(char *text, const uint8_t *bytes, size_t n)
+void admin_hex(char *text, const uint8_t *bytes, size_t n)
 {
         for (size_t i = 0; i < n; i++)
                 sprintf(text + 2 * i, "%02x", bytes[i]);
@@ -136,7 +136,7 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
 
         (void)arguments;
         daemon_refresh_metrics(daemon);
-        hex(boot_id, daemon->boot_id, sizeof(daemon->boot_id));
+        admin_hex(boot_id, daemon->boot_id, sizeof(daemon->boot_id));
         json_array_append_new(tiers, host_tier(daemon));
         if (daemon->cache.nvme)
                 json_array_append_new(tiers, nvme_tier(daemon));
@@ -174,8 +174,8 @@ static json_t *describe_session(const struct session *session)
         uint64_t now_ns = uv_hrtime();
 
         if (session->layout)
-                hex(layout, session->layout_id.bytes, DIGEST_BYTES);
-        hex(engine, session->engine_id, sizeof(session->engine_id));
+                admin_hex(layout, session->layout_id.bytes, DIGEST_BYTES);
+        admin_hex(engine, session->engine_id, sizeof(session->engine_id));
         return json_pack(
                 "{s:I, s:s, s:I, s:I, s:s, s:b, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}",
                 "session", (json_int_t)session->id, "state", state_name(session->state), "pid",

@@ -3,12 +3,17 @@
 #pragma once
 
 #include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct daemon;
 struct session;
 
 /* {"ok": false, "error": text}, or NULL when out of memory. */
 json_t *admin_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Writes 2 * @n hex digits and a NUL to @text. */
+void admin_hex(char *text, const uint8_t *bytes, size_t n);
 
 /* Each returns a new object, or NULL when out of memory. */
 json_t *admin_status(struct daemon *daemon, const json_t *arguments);

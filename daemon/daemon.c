@@ -303,6 +303,7 @@ static void on_heartbeat(uv_timer_t *timer)
         if (daemon->is_closing)
                 return;
         listener_resume(daemon);
+        sessions_expire(daemon, now_ns);
         serve_when_ready(daemon);
 }
 

@@ -28,6 +28,8 @@
 #define ADMIN_SESSIONS 8u
 /* Messages of one session handled in a row, so that no session starves the others. */
 #define MESSAGES_A_TURN 16
+/* From the connection to its HELLO. */
+#define GREETING_NS UINT64_C(10000000000)
 
 struct session *session_by_id(struct daemon *daemon, uint64_t id)
 {
@@ -407,6 +409,17 @@ void sessions_reap(struct daemon *daemon)
                 else if (session->state == SESSION_QUARANTINED && !session->n_leases &&
                          session->pidfd >= 0)
                         end_quarantine(session, "copies_ended");
+        }
+}
+
+void sessions_expire(struct daemon *daemon, uint64_t now_ns)
+{
+        struct session *session;
+
+        TAILQ_FOREACH(session, &daemon->sessions, link) {
+                if (session->state == SESSION_GREETING && now_ns - session->opened_ns > GREETING_NS)
+                        session_close(session, METRICS_GARBAGE, "silent",
+                                      "no HELLO within ten seconds");
         }
 }
 

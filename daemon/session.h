@@ -123,6 +123,9 @@ void session_close(struct session *session, enum metrics_disconnect disconnect, 
 /* Closes what is marked; called by the daemon after each turn of the loop. */
 void sessions_reap(struct daemon *daemon);
 
+/* Closes connections that have not said HELLO in time: they count against sessions.max. */
+void sessions_expire(struct daemon *daemon, uint64_t now_ns);
+
 /* Ends every lease of a session, with the answers that wait for them. */
 void session_end_leases(struct session *session);
 

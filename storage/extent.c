@@ -3,8 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include <bsd/sys/tree.h>
-
+#include "base/tree.h"
 #include "storage/extent.h"
 
 /* Large enough for malloc to map it apart, so that nodes never used are never resident. */
@@ -54,10 +53,8 @@ static int compare_sizes(struct free_run *a, struct free_run *b)
         return r ? r : compare_positions(a, b);
 }
 
-/* RB_GENERATE_STATIC needs a word that libbsd defines only when it overlays libc. */
-#define MAYBE_UNUSED_STATIC __attribute__((unused)) static
-RB_GENERATE_INTERNAL(position_tree, free_run, by_position, compare_positions, MAYBE_UNUSED_STATIC)
-RB_GENERATE_INTERNAL(size_tree, free_run, by_size, compare_sizes, MAYBE_UNUSED_STATIC)
+TREE_GENERATE(position_tree, free_run, by_position, compare_positions)
+TREE_GENERATE(size_tree, free_run, by_size, compare_sizes)
 
 /* Nodes and the releases owed. */
 

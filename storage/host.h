@@ -11,8 +11,9 @@
  * takes more than is free.
  *
  * A seal against punching holes does not exist for memory that others may write. A hole
- * reads as zeros, which no checksum takes for an object, and is filled again by the next
- * touch.
+ * reads as zeros, which no checksum takes for an object. Buffers registered with io_uring
+ * keep the old pages, so that promotions into the range and write-downs out of it fail
+ * their checksums until the daemon restarts: misses, never wrong bytes.
  *
  * Loop thread only; the worker is the pool's own business.
  */
