@@ -63,15 +63,15 @@ json_t *admin_error(const char *format, ...)
         return json_pack("{s:b, s:s}", "ok", 0, "error", text);
 }
 
-static json_t *kick(struct daemon *daemon, const json_t *arguments)
+static json_t *kick(const struct session *asker, const json_t *arguments)
 {
         const json_t *id = json_object_get(arguments, "session");
         struct session *session;
 
         if (!json_is_integer(id))
                 return admin_error("kick: \"session\" must be a number: see kvtierctl sessions");
-        session = session_by_id(daemon, (uint64_t)json_integer_value(id));
-        if (!session || session->state >= SESSION_CLOSING)
+        session = session_by_id(asker->daemon, (uint64_t)json_integer_value(id));
+        if (!session || session == asker || session->state >= SESSION_CLOSING)
                 return admin_error("kick: there is no open session %" JSON_INTEGER_FORMAT,
                                    json_integer_value(id));
         session_close(session, METRICS_HANG_UP, "kicked", "kvtierctl kick");
@@ -133,15 +133,18 @@ static const struct {
         const char *name;
         json_t *(*run)(struct daemon *daemon, const json_t *arguments);
 } commands[] = {
-        {"status", admin_status}, {"layouts", admin_layouts},
-        {"ls", admin_ls},         {"show", admin_show},
-        {"kick", kick},
+        {"status", admin_status},
+        {"layouts", admin_layouts},
+        {"ls", admin_ls},
+        {"show", admin_show},
 };
 
 static json_t *run(struct session *session, const char *name, const json_t *arguments)
 {
         if (!strcmp(name, "sessions"))
                 return admin_sessions(session);
+        if (!strcmp(name, "kick"))
+                return kick(session, arguments);
         for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
                 if (!strcmp(commands[i].name, name))
                         return commands[i].run(session->daemon, arguments);

@@ -7,6 +7,7 @@ KVTIERD and KVTIERCTL in the environment name the programs.
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -105,6 +106,10 @@ class WithDaemon(Folder):
     def tier(self, name):
         return next(tier for tier in self.ask("status")["tiers"] if tier["name"] == name)
 
+    def newest_session(self):
+        opened = re.findall(r" session_opened session=(\d+) ", (self.folder / "log").read_text())
+        return int(opened[-1])
+
     def fill(self):
         """Objects that stay; returns their layout."""
         self.ask("bench", "--keep", "-b", str(OBJECT_BYTES), "-n", str(OBJECTS))
@@ -182,6 +187,8 @@ class WithDaemon(Folder):
         self.assertEqual(top.returncode, 3)
         self.assertIn("kvtierd", errors)
         self.ctl("kick", str(victim), status=1)
+        # The next session is the very one that asks.
+        self.ctl("kick", str(self.newest_session() + 1), status=1)
 
     @unittest.skipIf(os.geteuid(), "only root can be somebody else")
     def test_who_is_refused_hears_why_however_early_the_hang_up_comes(self):
