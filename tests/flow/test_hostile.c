@@ -468,7 +468,7 @@ START_TEST(a_client_that_does_not_read_is_disconnected)
         daemon_wait_log(&fixture, session, "reason=not_reading");
         ck_assert_uint_lt(slowest_ms, 5000);
         if (!is_sanitized())
-                ck_assert_uint_lt(daemon_rss_bytes(&fixture), rss + 64 * MIB);
+                ck_assert_uint_lt(daemon_rss_bytes(&fixture), rss + 96 * MIB);
         expect_service(good, 1);
         close_client(bad);
         close_client(good);
