@@ -417,7 +417,7 @@ START_TEST(a_full_file_system_leaves_objects_in_host_memory)
         snprintf(folder, sizeof(folder), "%s/full", scratch);
         if (mount_loop(folder, 96)) {
                 work_on_a_full_file_system(folder);
-                ck_assert_int_eq(umount(folder), 0);
+                ck_assert_int_eq(scratch_unmount(folder), 0);
         } else {
                 fprintf(stderr, "skipped: no loop device can be mounted here\n");
         }
@@ -438,7 +438,7 @@ START_TEST(a_tier_larger_than_its_file_system_is_refused_at_start)
                 ck_assert_int_gt(daemon_wait_end(&fixture), 0);
                 ck_assert(daemon_has_logged(&fixture, "nvme", "bytes"));
                 daemon_fixture_deinit(&fixture);
-                ck_assert_int_eq(umount(folder), 0);
+                ck_assert_int_eq(scratch_unmount(folder), 0);
         } else {
                 fprintf(stderr, "skipped: no loop device can be mounted here\n");
         }

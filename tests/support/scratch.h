@@ -12,5 +12,15 @@ void scratch_make(char *ret_path, size_t size);
 /* The same below @parent. */
 void scratch_make_in(const char *parent, char *ret_path, size_t size);
 
+/*
+ * Unmounts what is mounted at @path. The kernel takes io_uring's hold on files away some
+ * time after the process that had the ring has ended, and another test's mount namespace may
+ * hold a copy: "busy" is asked again for up to thirty seconds. 0 or a negative errno.
+ */
+int scratch_unmount(const char *path);
+
+/* Runs a shell command until it succeeds, for the same reason and time. Its status. */
+int scratch_run_patiently(const char *command);
+
 /* Removes the folder and all in it. */
 void scratch_remove(const char *path);
