@@ -28,7 +28,7 @@
 #define MIB       (UINT64_C(1) << 20)
 #define HOST      (512 * MIB)
 #define PIECE     (128 * MIB)
-#define STORED    (192 * MIB) /* of one run */
+#define STORED    (384 * MIB) /* of one run: long enough for the first and last wait not to count */
 #define SOURCE    (64 * MIB)
 #define BATCH_MAX 64u
 #define SLOTS_MAX 8u
