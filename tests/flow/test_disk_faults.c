@@ -504,7 +504,7 @@ START_TEST(objects_whose_write_failed_stay_in_host_memory_alone)
                 put(client, i, MIB);
         for (uint64_t i = 100; i < 110; i++)
                 ck_assert_uint_eq(get(client, i), KVT_WIRE_OK);
-        daemon_wait_number(&fixture, "nvme.queued_writes", 0);
+        daemon_wait_written(&fixture);
         daemon_evict(&fixture, "host");
         for (uint64_t i = 100; i < 110; i++)
                 ck_assert_uint_eq(get(client, i), KVT_WIRE_MISS);
