@@ -330,11 +330,6 @@ int extent_map_allow_parts(struct extent_map *map, uint32_t n_releases)
         return 0;
 }
 
-uint64_t extent_map_units(const struct extent_map *map)
-{
-        return map->n_units;
-}
-
 uint64_t extent_map_free_units(const struct extent_map *map)
 {
         return map->n_free_units;

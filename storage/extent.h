@@ -70,7 +70,6 @@ void extent_map_release(struct extent_map *map, struct extent_run run);
  */
 int extent_map_allow_parts(struct extent_map *map, uint32_t n_releases);
 
-uint64_t extent_map_units(const struct extent_map *map);
 uint64_t extent_map_free_units(const struct extent_map *map);
 uint64_t extent_map_free_runs(const struct extent_map *map);
 

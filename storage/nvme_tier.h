@@ -168,7 +168,6 @@ void nvme_close(struct tier *tier, void (*on_closed)(void *user), void *user);
 struct nvme_job *nvme_job_new(struct nvme *nvme);
 struct nvme_job *nvme_job_free(struct nvme_job *job);
 void nvme_job_start(struct nvme_job *job);
-void nvme_pump(struct nvme *nvme);
 int nvme_add_memory(struct tier *tier, uint32_t arena_id, void *base, uint64_t length);
 void nvme_remove_memory(struct tier *tier, uint32_t arena_id);
 void nvme_drop_memories(struct nvme *nvme);
