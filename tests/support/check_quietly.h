@@ -2,8 +2,8 @@
 /*
  * Check without its marks. Every assertion that holds leaves one in a stream to Check's
  * parent process. A forked process has a copy of that stream's buffer, and two of them that
- * write it out spoil it for the parent. So assertions in flow tests, whose clients are
- * forked, write nothing unless they fail.
+ * write it out spoil it for the parent ("Bad message type"). So assertions write nothing
+ * unless they fail. tests/meson.build includes this file ahead of every test.
  */
 #pragma once
 

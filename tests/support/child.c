@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -6,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/support/check_quietly.h"
 #include "tests/support/child.h"
 
 void child_start(struct child *child, void (*run)(struct child *self, void *argument),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "tests/support/check_quietly.h"
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/scratch.h"
 #include "tests/support/wire_client.h"

@@ -2,7 +2,7 @@
 /* How the executables of tests/flow run: one suite, each test in a process of its own. */
 #pragma once
 
-#include "tests/support/check_quietly.h"
+#include <check.h>
 
 /*
  * Runs @tests, a list that ends with NULL; each may take @seconds. Returns what main() has

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <check.h>
 #include <string.h>
 
-#include "tests/support/check_quietly.h"
 #include "tests/support/content.h"
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/flow_session.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 #include "proto/layout.h"
 #include "proto/message.h"
 #include "proto/status.h"
-#include "tests/support/check_quietly.h"
 #include "tests/support/content.h"
 #include "tests/support/wire_client.h"
 
