@@ -71,6 +71,8 @@ static bool take_granting(struct kvt_session *session, struct kvt__call *call,
                 item->status = from->status;
                 item->generation = from->generation;
                 item->bytes = from->bytes;
+                item->stored_ns = from->stored_ns;
+                memcpy(item->writer_boot_id, from->writer_boot_id, sizeof(item->writer_boot_id));
                 item->is_changed = true;
                 item->is_final = from->status != KVT_PENDING;
         }

@@ -27,6 +27,8 @@ struct kvt__item {
         struct kvt__lease *lease; /* granted and not reported yet; or the one to be ended */
         uint64_t generation;
         uint64_t bytes;
+        uint64_t stored_ns;
+        uint8_t writer_boot_id[16];
         uint32_t status;
         uint32_t live; /* item number of the live'th item on the wire */
         bool is_final;

@@ -22,6 +22,8 @@ static void write_granted(struct kvt_object *object, struct kvt__call *call, str
         struct kvt__lease *lease = item->lease;
 
         object->generation = item->generation;
+        object->stored_ns = item->stored_ns;
+        memcpy(object->writer_boot_id, item->writer_boot_id, sizeof(object->writer_boot_id));
         if (call->kind != WIRE_RESERVE && item->bytes)
                 object->bytes = item->bytes;
         if (!lease) {

@@ -235,6 +235,9 @@ struct kvt_object {
         const struct kvt_segment *segments;
         uint64_t lease; /* 0: none */
         uint64_t generation;
+        /* acquire, adopt: who wrote the object, and when */
+        uint64_t stored_ns;         /* wall clock of its commit, ns since 1970 */
+        uint8_t writer_boot_id[16]; /* of the daemon's run that took it */
         uint64_t reserved;
 };
 

@@ -52,8 +52,10 @@ void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_
                 .lease = lease,
                 .generation = copy->generation,
                 .bytes = copy->raw_bytes,
+                .stored_ns = copy->committed_ns,
         };
 
+        memcpy(item.writer_boot_id, copy->writer_boot_id, sizeof(item.writer_boot_id));
         if (with_extents) {
                 item.n_extents = copy->n_extents;
                 for (uint32_t i = 0; i < copy->n_extents; i++)

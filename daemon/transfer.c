@@ -606,6 +606,8 @@ static void on_read(struct tier_read *read, int result, const struct checksum_li
                 drop_unreadable(transfer, object, result);
         } else {
                 copy->state = HOST_COPY_READY;
+                copy->committed_ns = read->committed_ns;
+                memcpy(copy->writer_boot_id, read->writer_boot_id, sizeof(copy->writer_boot_id));
                 host_copy_set_checksums(copy, checksums);
                 metrics_observe(&cache->metrics->tier_read_seconds[METRICS_NVME],
                                 seconds_since(transfer->began_ns));

@@ -249,8 +249,10 @@ struct wire_result_item {
         uint64_t bytes; /* length of the object */
         uint32_t n_extents;
         uint32_t n_pieces;
+        uint64_t stored_ns; /* wall clock of the commit, ns since 1970; 0: not there yet */
+        uint8_t writer_boot_id[16]; /* of the daemon's run that took it; zeros: not there yet */
 };
-_Static_assert(sizeof(struct wire_result_item) == 40, "wire_result_item");
+_Static_assert(sizeof(struct wire_result_item) == 64, "wire_result_item");
 
 struct wire_extent {
         uint32_t arena_id;

@@ -316,6 +316,11 @@ static void end_read(struct nvme_job *job, int result)
         nvme->stale += result == TIER_E_STALE;
         nvme->n_reads--;
         LIST_REMOVE(job, read_link);
+        if (!result) {
+                read->committed_ns = job->header->committed_ns;
+                memcpy(read->writer_boot_id, job->header->writer_boot_id,
+                       sizeof(read->writer_boot_id));
+        }
         read->on_done(read, result, result ? NULL : &job->checksums);
         nvme_job_free(job);
         if (!LIST_EMPTY(&nvme->forgets) && !is_being_read(nvme, claim))

@@ -103,9 +103,12 @@ struct tier_read {
         uint32_t n_segments;
         /*
          * @result 0: the bytes are in the segments, verified against the checksums kept
-         * with them; @checksums is valid during the call only.
+         * with them; @checksums is valid during the call only, and the two members below
+         * say what the object was written with.
          */
         void (*on_done)(struct tier_read *read, int result, const struct checksum_list *checksums);
+        uint64_t committed_ns;
+        uint8_t writer_boot_id[16];
         void *tier_private[8];
 };
 

@@ -190,6 +190,8 @@ static const struct field wire_result_item_fields[] = {
         FIELD(wire_result_item, bytes, 24, 8),
         FIELD(wire_result_item, n_extents, 32, 4),
         FIELD(wire_result_item, n_pieces, 36, 4),
+        FIELD(wire_result_item, stored_ns, 40, 8),
+        FIELD(wire_result_item, writer_boot_id, 48, 16),
 };
 
 static const struct field wire_extent_fields[] = {
@@ -338,7 +340,7 @@ static const struct layout_rule rules[] = {
         RULE(wire_cancel, 56),
         RULE(wire_copies_ended, 64),
         RULE(wire_granted, 80),
-        RULE(wire_result_item, 40),
+        RULE(wire_result_item, 64),
         RULE(wire_extent, 24),
         RULE(wire_bye, 568),
         RULE(presence_entry, 32),

@@ -196,6 +196,9 @@ static void complete_read(struct fake *fake, struct pending *pending)
         fake->io_errors += result < 0;
         fake->corrupt += result == TIER_E_CORRUPT;
         fake->stale += result == TIER_E_STALE;
+        pending->read->committed_ns = kept->object.committed_ns;
+        memcpy(pending->read->writer_boot_id, kept->object.writer_boot_id,
+               sizeof(kept->object.writer_boot_id));
         pending->read->on_done(pending->read, result, result ? NULL : &kept->checksums);
 }
 

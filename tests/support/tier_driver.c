@@ -161,6 +161,9 @@ static void on_read(struct tier_read *read, int result, const struct checksum_li
         request->result = result;
         if (!result) {
                 ck_assert_ptr_nonnull(checksums);
+                ck_assert_uint_eq(read->committed_ns, request->object->object.committed_ns);
+                ck_assert_mem_eq(read->writer_boot_id, request->object->object.writer_boot_id,
+                                 sizeof(read->writer_boot_id));
                 request->checksums = *checksums;
         }
 }
