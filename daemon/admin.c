@@ -101,13 +101,16 @@ static void verify(struct session *session, uint64_t request)
                       false);
 }
 
+static json_t *describe_removal(const struct removal_result *result)
+{
+        return json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "objects", (json_int_t)result->objects,
+                         "bytes", (json_int_t)result->bytes, "kept", (json_int_t)result->kept);
+}
+
 static void on_removed(struct session *session, uint64_t request,
                        const struct removal_result *result)
 {
-        reply(session, request,
-              json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "objects", (json_int_t)result->objects,
-                        "bytes", (json_int_t)result->bytes, "kept", (json_int_t)result->kept),
-              false);
+        reply(session, request, describe_removal(result), false);
 }
 
 static void removal(struct session *session, uint64_t number, const json_t *arguments, bool clear)
@@ -118,8 +121,14 @@ static void removal(struct session *session, uint64_t number, const json_t *argu
                 .on_end = on_removed,
         };
         json_t *error = admin_removal(session->daemon, arguments, clear, &request);
+        struct removal_result result;
         int r = 0;
 
+        if (!error && request.is_of_boundary) {
+                removal_of_boundary(session->daemon, &request, &result);
+                reply(session, number, describe_removal(&result), false);
+                return;
+        }
         if (!error)
                 r = removal_start(session->daemon, &request);
         if (r)

@@ -10,8 +10,12 @@
  *   ls    after, limit, layout  a page of objects in index order; "next" begins the next page
  *   show  digest [layout]       everything known of the objects of one boundary
  *   evict layout [tier]         drops what is not leased from one tier ("host", "nvme"); the
- *                               answer comes when all of it has been looked at
- *   clear layout                the same from every tier
+ *                               answer comes when all of it has been looked at: {"objects",
+ *                               "bytes", "kept"}
+ *   evict digest [layout] [group] [shard] [tier]
+ *                               the same for one boundary, or only its objects of one group
+ *                               or shard; without "layout" in every layout
+ *   clear                       as evict, from every tier
  *   kick  session               closes a session; its leases go into quarantine
  *   verify                      re-reads every stored object; answers come one after another
  *

@@ -208,13 +208,43 @@ json_t *admin_show(struct daemon *daemon, const json_t *arguments)
         return json_pack("{s:b, s:o}", "ok", 1, "objects", objects);
 }
 
+/* A group or shard, or REMOVAL_ANY when the member is absent. False when it is neither. */
+static bool parse_part(const json_t *arguments, const char *name, int32_t *ret_part)
+{
+        const json_t *value = json_object_get(arguments, name);
+        json_int_t number = json_integer_value(value);
+
+        *ret_part = value ? (int32_t)number : REMOVAL_ANY;
+        return !value || (json_is_integer(value) && number >= 0 && number <= UINT16_MAX);
+}
+
+/* Of one boundary ("digest"), or of a whole layout. NULL or an error. */
+static json_t *parse_extent(struct daemon *daemon, const json_t *arguments,
+                            struct removal_request *ret_request)
+{
+        const json_t *digest = json_object_get(arguments, "digest");
+        json_t *error = NULL;
+
+        if (!parse_part(arguments, "group", &ret_request->group) ||
+            !parse_part(arguments, "shard", &ret_request->shard))
+                return admin_error("\"group\" and \"shard\" are numbers from 0 to 65535");
+        if (!digest && (ret_request->group != REMOVAL_ANY || ret_request->shard != REMOVAL_ANY))
+                return admin_error("\"group\" and \"shard\" go with a \"digest\"");
+        if (digest && (!json_is_string(digest) ||
+                       !parse_digest(json_string_value(digest), &ret_request->digest)))
+                return admin_error("\"digest\" must be 64 hex digits: see kvtierctl ls");
+        ret_request->is_of_boundary = digest != NULL;
+        find_layout(daemon, arguments, digest != NULL, &ret_request->layout, &error);
+        return error;
+}
+
 json_t *admin_removal(struct daemon *daemon, const json_t *arguments, bool clear,
                       struct removal_request *ret_request)
 {
         const char *tier = json_string_value(json_object_get(arguments, "tier"));
-        json_t *error = NULL;
+        json_t *error = parse_extent(daemon, arguments, ret_request);
 
-        if (find_layout(daemon, arguments, false, &ret_request->layout, &error))
+        if (error)
                 return error;
         ret_request->host = clear || !tier || !strcmp(tier, "host");
         ret_request->nvme = clear || (tier && !strcmp(tier, "nvme") && daemon->cache.nvme);

@@ -15,7 +15,7 @@ json_t *admin_ls(struct daemon *daemon, const json_t *arguments);
 json_t *admin_show(struct daemon *daemon, const json_t *arguments);
 
 /*
- * What evict, or with @clear clear, is to remove: fills layout and tiers of *@ret_request.
+ * What evict, or with @clear clear, is to remove: fills *@ret_request, but for who asks.
  * NULL, or an error to answer.
  */
 json_t *admin_removal(struct daemon *daemon, const json_t *arguments, bool clear,

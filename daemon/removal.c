@@ -43,20 +43,20 @@ static bool is_in_use(struct cache *cache, const struct removal_request *request
 }
 
 /* True when something went. */
-static bool remove_one(struct cache *cache, struct removal *removal, struct index_object *object)
+static bool remove_one(struct cache *cache, const struct removal_request *request,
+                       struct index_object *object, struct removal_result *result)
 {
-        const struct removal_request *request = &removal->request;
         bool in_host = request->host && object->host != INDEX_NONE;
         bool in_nvme = request->nvme && object->place.claim;
 
         if (!in_host && !in_nvme)
                 return false;
         if (is_in_use(cache, request, object)) {
-                removal->result.kept++;
+                result->kept++;
                 return false;
         }
-        removal->result.objects++;
-        removal->result.bytes += object->raw_bytes;
+        result->objects++;
+        result->bytes += object->raw_bytes;
         if (request->host && request->nvme)
                 cache_drop(cache, object, METRICS_BY_ADMIN);
         else if (request->host)
@@ -64,6 +64,44 @@ static bool remove_one(struct cache *cache, struct removal *removal, struct inde
         else
                 cache_drop_place(cache, object, METRICS_BY_ADMIN);
         return true;
+}
+
+static bool is_asked_for(const struct removal_request *request, const struct index_object *object)
+{
+        return (request->group == REMOVAL_ANY || request->group == object->group) &&
+               (request->shard == REMOVAL_ANY || request->shard == object->shard);
+}
+
+static void remove_from_boundary(struct cache *cache, const struct removal_request *request,
+                                 const struct index_boundary *boundary,
+                                 struct removal_result *result)
+{
+        /* The boundary may go with its last object. */
+        for (uint32_t id = boundary->first_object; id != INDEX_NONE;) {
+                struct index_object *object = index_object_at(cache->index, id);
+
+                id = object->next;
+                if (is_asked_for(request, object))
+                        remove_one(cache, request, object, result);
+        }
+}
+
+void removal_of_boundary(struct daemon *daemon, const struct removal_request *request,
+                         struct removal_result *ret_result)
+{
+        struct cache *cache = &daemon->cache;
+        uint32_t first = request->layout ? request->layout : 1;
+        uint32_t last = request->layout ? request->layout : index_n_layouts(cache->index);
+        struct removal_result result = {0};
+
+        for (uint32_t layout = first; layout <= last; layout++) {
+                const struct index_boundary *boundary =
+                        index_find_boundary(cache->index, (uint16_t)layout, &request->digest);
+
+                if (boundary)
+                        remove_from_boundary(cache, request, boundary, &result);
+        }
+        *ret_result = result;
 }
 
 void removal_go_on(struct daemon *daemon)
@@ -81,7 +119,7 @@ void removal_go_on(struct daemon *daemon)
                         break;
                 if (index_boundary_at(cache->index, object->boundary)->layout ==
                     removal->request.layout)
-                        drops += remove_one(cache, removal, object);
+                        drops += remove_one(cache, &removal->request, object, &removal->result);
         }
         if (object || !index_scan_has_ended(cache->index, removal->position)) {
                 /* With a full queue the next delete that ends makes the loop turn. */

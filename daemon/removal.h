@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Removal: kvtierctl evict and clear, which may concern a million objects.
+ * Removal: kvtierctl evict and clear, of one boundary or of a layout, which may have a
+ * million objects.
  *
- * It works in slices, one a turn of the loop, and lets only so many deletes queue up in
- * the tier below, so that sessions are served meanwhile. What is stored while it runs may
- * stay. One removal runs at a time; it ends early with the session that asked for it, or
- * when the daemon stops. Loop thread only.
+ * That of a boundary is done at once. That of a layout works in slices, one a turn of the
+ * loop, and lets only so many deletes queue up in the tier below, so that sessions are
+ * served meanwhile. What is stored while it runs may stay. One of those runs at a time; it
+ * ends early with the session that asked for it, or when the daemon stops. Loop thread
+ * only.
  */
 #pragma once
 
@@ -13,6 +15,9 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "proto/key.h"
+
+#define REMOVAL_ANY (-1)
 
 struct daemon;
 struct session;
@@ -26,14 +31,22 @@ struct removal_result {
 struct removal_request {
         struct session *session;
         uint64_t request;
-        uint16_t layout;
+        uint16_t layout; /* of a boundary: 0 stands for every layout */
+        bool is_of_boundary;
+        struct digest digest; /* of that boundary */
+        int32_t group;        /* of its objects, or REMOVAL_ANY */
+        int32_t shard;
         bool host; /* from these tiers */
         bool nvme;
         void (*on_end)(struct session *session, uint64_t request,
                        const struct removal_result *result);
 };
 
-/* 0, -EBUSY (one runs already) or -ENOMEM. @on_end comes later. */
+/* The removal of one boundary; on_end is not called. */
+void removal_of_boundary(struct daemon *daemon, const struct removal_request *request,
+                         struct removal_result *ret_result);
+
+/* That of a layout: 0, -EBUSY (one runs already) or -ENOMEM. @on_end comes later. */
 int removal_start(struct daemon *daemon, const struct removal_request *request);
 
 /* Does the next slice, if there is any; called after each turn of the loop. */

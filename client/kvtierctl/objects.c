@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kvtierctl ls, show, evict, clear: stored objects, and dropping them. */
+/* kvtierctl ls, show: stored objects. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +13,10 @@
 struct request {
         const char *name;   /* of what is asked: the argument */
         const char *layout; /* NULL: any */
-        const char *tier;
         unsigned long long limit;
 };
 
-enum { OPTION_LAYOUT = 256, OPTION_TIER };
+enum { OPTION_LAYOUT = 256 };
 
 static error_t parse_request(int key, char *value, struct argp_state *state)
 {
@@ -27,9 +26,6 @@ static error_t parse_request(int key, char *value, struct argp_state *state)
         switch (key) {
         case OPTION_LAYOUT:
                 request->layout = value;
-                return 0;
-        case OPTION_TIER:
-                request->tier = value;
                 return 0;
         case 'n':
                 errno = 0;
@@ -219,56 +215,4 @@ int show_command(struct context *context, int argc, char **argv)
                 return STATUS_NEGATIVE;
         }
         return STATUS_OK;
-}
-
-/* ---- evict, clear ---- */
-
-static int drop(struct context *context, const char *command_name, const struct request *request)
-{
-        json_auto_t *answer = NULL;
-        json_t *command = json_pack("{s:s, s:s}", "command", command_name, "layout", request->name);
-        int r;
-
-        if (command && request->tier)
-                json_object_set_new(command, "tier", json_string(request->tier));
-        r = command_ask(context, command, &answer);
-        if (r)
-                return r;
-        if (context->json) {
-                command_print_json(answer, false);
-                return STATUS_OK;
-        }
-        printf("dropped %s objects, %s\n", text_count(json_u64(answer, "objects")),
-               text_bytes(json_u64(answer, "bytes")));
-        if (json_u64(answer, "kept"))
-                printf("kept %s objects that are in use: try again when they are released\n",
-                       text_count(json_u64(answer, "kept")));
-        return STATUS_OK;
-}
-
-int evict_command(struct context *context, int argc, char **argv)
-{
-        static const struct argp_option options[] = {
-                {"tier", OPTION_TIER, "TIER", 0, "host (the default) or nvme", 0},
-                {0},
-        };
-        static const struct argp argp = {
-                .options = options, .parser = parse_named, .args_doc = "LAYOUT"};
-        struct request request = {0};
-
-        command_parse(context, &argp,
-                      "Drops the objects of a layout (its id or first digits) from one tier.", argc,
-                      argv, &request, 0);
-        return drop(context, "evict", &request);
-}
-
-int clear_command(struct context *context, int argc, char **argv)
-{
-        static const struct argp argp = {.parser = parse_named, .args_doc = "LAYOUT"};
-        struct request request = {0};
-
-        command_parse(context, &argp,
-                      "Drops the objects of a layout (its id or first digits) from every tier.",
-                      argc, argv, &request, 0);
-        return drop(context, "clear", &request);
 }

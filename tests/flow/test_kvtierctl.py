@@ -65,7 +65,10 @@ class WithoutDaemon(Folder):
     def test_wrong_usage_is_told_apart_from_failure(self):
         for command in ([], ["no-such"], ["status", "x"], ["show"], ["show", "a", "b"], ["kick"],
                         ["kick", "x"], ["kick", "-1"], ["ls", "-n", "0"], ["top", "-i", "0"],
-                        ["bench", "-b", "1X"], ["evict"], ["clear"], ["--no-such", "status"]):
+                        ["bench", "-b", "1X"], ["evict"], ["clear"], ["evict", "a", "b"],
+                        ["evict", "00", "--group=1"], ["evict", "--digest=00", "--group=x"],
+                        ["clear", "--digest=00", "--shard=65536"], ["clear", "00", "--tier=nvme"],
+                        ["--no-such", "status"]):
             with self.subTest(command=command):
                 self.ctl(*command, status=2)
 
@@ -157,6 +160,29 @@ class WithDaemon(Folder):
         self.assertEqual(self.ask("ls")["objects"], [])
         wait_for(lambda: self.tier("nvme")["used_bytes"] == 0)
 
+    def test_evict_and_clear_of_one_boundary_leave_the_others(self):
+        layout = self.fill()
+        key, other = (item["digest"] for item in self.ask("ls")["objects"][:2])
+        answer = self.ask("evict", f"--digest={key}")
+        self.assertEqual((answer["objects"], answer["bytes"], answer["kept"]),
+                         (1, OBJECT_BYTES, 0))
+        self.assertEqual(self.tier("host")["objects"], OBJECTS - 1)
+        shown = self.ask("show", key)["objects"][0]
+        self.assertEqual((shown["in_host"], shown["in_nvme"]), (False, True))
+        self.assertIn("nothing", self.ctl("evict", f"--digest={key}", status=1).stderr)
+        # What is no part of it stays: another group, shard or layout.
+        for part in ("--group=1", "--shard=1"):
+            self.ctl("clear", f"--digest={key}", part, status=1)
+        self.ctl("clear", f"--digest={key}", "ffff", status=1)
+        self.assertIn("1 objects", self.ctl("clear", f"--digest={key}", "--group=0", "--shard=0",
+                                            layout[:8]).stdout)
+        self.ctl("show", key, status=1)
+        self.assertEqual(self.ask("evict", f"--digest={other}", "--tier=nvme")["objects"], 1)
+        shown = self.ask("show", other)["objects"][0]
+        self.assertEqual((shown["in_host"], shown["in_nvme"]), (True, False))
+        self.assertEqual(len(self.ask("ls")["objects"]), OBJECTS - 1)
+        self.assertIn("64 hex digits", self.ctl("evict", "--digest=xyz", status=1).stderr)
+
     def test_verify_finds_flipped_bytes_and_drops_them(self):
         self.fill()
         self.assertIn("0 corrupt", self.ctl("verify").stdout)
@@ -246,6 +272,8 @@ class WithDaemon(Folder):
         self.assertEqual(complete(*here, "ls", "--layout", "=", layout[:4]), [layout])
         self.assertEqual(complete(*here, "ls", "--layout", layout[:4]), [layout])
         self.assertEqual(complete(*here, "evict", "--tier", "="), ["host", "nvme"])
+        self.assertEqual(len(complete(*here, "evict", "--digest", "=")), OBJECTS)
+        self.assertEqual(complete("clear", "--d"), ["--digest"])
         self.assertEqual(complete(*here, "kick", ""), [])
 
 
