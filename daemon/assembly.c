@@ -82,8 +82,9 @@ static int take_items(struct assembly *assembly, const struct wire_batch *part)
                 }
         } else {
                 struct wire_key_item item;
+                const struct wire_page_run *runs;
 
-                while (!message_next_key(&cursor, &item))
+                while (!message_next_key(&cursor, &item, &runs))
                         assembly->keys[assembly->n++] = item;
         }
         return 0;

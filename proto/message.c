@@ -156,9 +156,14 @@ int message_next_lease(struct message_cursor *cursor, uint64_t *ret_lease)
         return next_record(cursor, ret_lease, sizeof(*ret_lease));
 }
 
-int message_next_key(struct message_cursor *cursor, struct wire_key_item *ret_item)
+int message_next_key(struct message_cursor *cursor, struct wire_key_item *ret_item,
+                     const struct wire_page_run **ret_runs)
 {
-        return next_record(cursor, ret_item, sizeof(*ret_item));
+        int r = next_record(cursor, ret_item, sizeof(*ret_item));
+
+        if (!r)
+                *ret_runs = next_array(cursor, ret_item->n_runs, sizeof(struct wire_page_run));
+        return r;
 }
 
 int message_next_result(struct message_cursor *cursor, struct wire_result_item *ret_item,

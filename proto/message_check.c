@@ -254,18 +254,45 @@ static int check_leases(struct check *check)
         return r ? r : take(check, "leases", check->header->n_items, sizeof(uint64_t));
 }
 
+/* Whether the pages exist is known where the layout is. */
+static int check_runs(struct check *check, const struct wire_page_run *runs, uint32_t n, uint32_t i)
+{
+        uint64_t end = 0; /* of the run before */
+
+        for (uint32_t j = 0; j < n; j++) {
+                const struct wire_page_run *run = &runs[j];
+
+                if (!run->n_pages || (uint64_t)run->first_page + run->n_pages > UINT32_MAX)
+                        return invalid(check, "item %u run %u: %u pages from %u on", i, j,
+                                       run->n_pages, run->first_page);
+                if (j && run->first_page <= end)
+                        return invalid(check,
+                                       "item %u run %u: first_page is %u, expected more than %llu",
+                                       i, j, run->first_page, (unsigned long long)end);
+                end = (uint64_t)run->first_page + run->n_pages;
+        }
+        return 0;
+}
+
 static int check_keys(struct check *check)
 {
-        const struct wire_key_item *items;
+        uint32_t most = check->header->kind == WIRE_ACQUIRE ? WIRE_RUNS_MAX : 0;
         int r = check_batch(check);
 
-        if (r)
-                return r;
-        items = (const void *)(check->packet + check->offset);
-        r = take(check, "items", check->header->n_items, sizeof(*items));
-        for (uint32_t i = 0; !r && i < check->header->n_items; i++)
-                if (items[i].reserved)
-                        r = invalid(check, "item %u: reserved is not 0", i);
+        for (uint32_t i = 0; !r && i < check->header->n_items; i++) {
+                const struct wire_key_item *item = (const void *)(check->packet + check->offset);
+                const struct wire_page_run *runs = (const void *)(item + 1);
+
+                r = take(check, "item", 1, sizeof(*item));
+                if (r)
+                        return r;
+                if (item->n_runs > most)
+                        return invalid(check, "item %u: n_runs is %u, expected at most %u", i,
+                                       item->n_runs, most);
+                r = take(check, "runs", item->n_runs, sizeof(*runs));
+                if (!r)
+                        r = check_runs(check, runs, item->n_runs, i);
+        }
         return r;
 }
 
@@ -297,9 +324,16 @@ static int check_granted(struct check *check)
         return 0;
 }
 
+static bool is_whole_units(const struct wire_extent *extent)
+{
+        return !(extent->offset % EXTENT_UNIT) && !(extent->length % EXTENT_UNIT);
+}
+
+/* Whole units that hold the object, or, when they are pages, exactly its bytes. */
 static int check_extents(struct check *check, const struct wire_extent *extents, uint32_t n_extents,
                          uint64_t bytes, uint32_t i)
 {
+        uint32_t n_whole = 0;
         uint64_t sum = 0;
 
         for (uint32_t j = 0; j < n_extents; j++) {
@@ -307,12 +341,9 @@ static int check_extents(struct check *check, const struct wire_extent *extents,
 
                 if (extent->reserved)
                         return invalid(check, "item %u extent %u: reserved is not 0", i, j);
-                if (extent->offset % EXTENT_UNIT || extent->length % EXTENT_UNIT || !extent->length)
-                        return invalid(check,
-                                       "item %u extent %u: offset %llu, length %llu, expected "
-                                       "multiples of %u, length not 0",
-                                       i, j, (unsigned long long)extent->offset,
-                                       (unsigned long long)extent->length, EXTENT_UNIT);
+                if (!extent->length)
+                        return invalid(check, "item %u extent %u: length is 0", i, j);
+                n_whole += is_whole_units(extent);
                 if (extent->offset + extent->length < extent->offset || sum + extent->length < sum)
                         return invalid(check, "item %u extent %u: offset and length overflow", i,
                                        j);
@@ -321,6 +352,12 @@ static int check_extents(struct check *check, const struct wire_extent *extents,
         if (n_extents && sum < bytes)
                 return invalid(check, "item %u: %u extents hold %llu bytes of %llu", i, n_extents,
                                (unsigned long long)sum, (unsigned long long)bytes);
+        if (n_whole < n_extents && sum != bytes)
+                return invalid(check,
+                               "item %u: %u extents hold %llu bytes, expected whole units of %u "
+                               "or exactly %llu",
+                               i, n_extents, (unsigned long long)sum, EXTENT_UNIT,
+                               (unsigned long long)bytes);
         return 0;
 }
 

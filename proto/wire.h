@@ -26,7 +26,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define WIRE_MINOR       0u
 #define WIRE_MESSAGE_MAX 65536u
 #define WIRE_ITEMS_MAX   16384u /* objects of one request, all parts together */
-#define WIRE_EXTENTS_MAX 64u    /* of one object */
+#define WIRE_EXTENTS_MAX 128u   /* of one object; with pages, extents are cut where runs end */
+#define WIRE_RUNS_MAX    64u    /* runs of pages of one object */
+#define WIRE_RUNS_TOTAL  (2 * WIRE_ITEMS_MAX) /* of one request */
 #define WIRE_WHY_MAX     512u
 #define WIRE_COVERS_MAX  1900u  /* boundaries of one croppable blob: one message holds them */
 
@@ -187,14 +189,24 @@ _Static_assert(sizeof(struct wire_commit_item) == 16, "wire_commit_item");
 
 /* ABORT and RELEASE: items are u64 leases. */
 
-/* ACQUIRE and ADOPT. */
+/*
+ * ACQUIRE and ADOPT: each item is followed at once by its n_runs runs of pages. None: the
+ * whole object. ADOPT has none.
+ */
 struct wire_key_item {
         struct digest boundary;
         uint16_t group;
         uint16_t shard;
-        uint32_t reserved;
+        uint32_t n_runs;
 };
 _Static_assert(sizeof(struct wire_key_item) == 40, "wire_key_item");
+
+/* Runs ascend and do not touch. Page p of a chunk is its bytes [p * page_bytes, + page_bytes). */
+struct wire_page_run {
+        uint32_t first_page;
+        uint32_t n_pages;
+};
+_Static_assert(sizeof(struct wire_page_run) == 8, "wire_page_run");
 
 /* ADOPT: like ACQUIRE with the token of the acquire; no items: everything it holds. */
 struct wire_adopt {
@@ -246,7 +258,7 @@ struct wire_result_item {
         uint32_t status;
         uint64_t lease; /* 0: none */
         uint64_t generation;
-        uint64_t bytes; /* length of the object */
+        uint64_t bytes; /* length of the object, or of its pages that were asked for */
         uint32_t n_extents;
         uint32_t n_pieces;
         uint64_t stored_ns; /* wall clock of the commit, ns since 1970; 0: not there yet */
@@ -254,6 +266,10 @@ struct wire_result_item {
 };
 _Static_assert(sizeof(struct wire_result_item) == 64, "wire_result_item");
 
+/*
+ * Whole units of 4,096 bytes, the last of them perhaps longer than the object; or, when
+ * pages were asked for, exactly their bytes in order.
+ */
 struct wire_extent {
         uint32_t arena_id;
         uint32_t reserved;

@@ -155,7 +155,12 @@ static const struct field wire_key_item_fields[] = {
         FIELD(wire_key_item, boundary, 0, 32),
         FIELD(wire_key_item, group, 32, 2),
         FIELD(wire_key_item, shard, 34, 2),
-        FIELD(wire_key_item, reserved, 36, 4),
+        FIELD(wire_key_item, n_runs, 36, 4),
+};
+
+static const struct field wire_page_run_fields[] = {
+        FIELD(wire_page_run, first_page, 0, 4),
+        FIELD(wire_page_run, n_pages, 4, 4),
 };
 
 static const struct field wire_adopt_fields[] = {
@@ -336,6 +341,7 @@ static const struct layout_rule rules[] = {
         RULE(wire_reserve_item, 96),
         RULE(wire_commit_item, 16),
         RULE(wire_key_item, 40),
+        RULE(wire_page_run, 8),
         RULE(wire_adopt, 96),
         RULE(wire_cancel, 56),
         RULE(wire_copies_ended, 64),

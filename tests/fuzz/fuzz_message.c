@@ -75,11 +75,14 @@ static void walk_keys(const uint8_t *packet, size_t fixed_bytes)
 {
         struct message_cursor cursor;
         struct wire_key_item item;
+        const struct wire_page_run *runs;
 
         begin(packet, fixed_bytes);
         message_cursor_init(&cursor, packet);
-        while (!message_next_key(&cursor, &item))
+        while (!message_next_key(&cursor, &item, &runs)) {
                 append(&item, sizeof(item), 1);
+                append(runs, item.n_runs * sizeof(*runs), 0);
+        }
 }
 
 static void walk_result(const uint8_t *packet)

@@ -73,9 +73,13 @@ static void make_keys(uint16_t kind)
 {
         struct wire_adopt adopt = {.batch = {.layout = 3, .total = 2}};
         struct wire_key_item items[2] = {{.group = 1}, {.shard = 2}};
+        struct wire_page_run runs[2] = {{0, 2}, {3, 1}};
 
         begin(kind, &adopt, kind == WIRE_ADOPT ? sizeof(adopt) : sizeof(adopt.batch));
-        append(items, sizeof(items), 2);
+        items[0].n_runs = kind == WIRE_ACQUIRE ? 2 : 0;
+        append(&items[0], sizeof(items[0]), 1);
+        append(runs, items[0].n_runs * sizeof(runs[0]), 0);
+        append(&items[1], sizeof(items[1]), 1);
 }
 
 static void make_result(void)
@@ -272,6 +276,10 @@ END_TEST
         sizeof(struct wire_header) + sizeof(struct wire_result_item) +                             \
                 (n) * sizeof(struct wire_extent) + offsetof(struct wire_extent, field),            \
                 sizeof(((struct wire_extent *)0)->field)
+#define RUN(n, field)                                                                              \
+        sizeof(struct wire_batch) + sizeof(struct wire_key_item) +                                 \
+                (n) * sizeof(struct wire_page_run) + offsetof(struct wire_page_run, field),        \
+                sizeof(((struct wire_page_run *)0)->field)
 #define BAD      MESSAGE_E_INVALID
 #define UNKNOWN  MESSAGE_E_UNSUPPORTED
 #define PROGRAM  offsetof(struct wire_hello, program)
@@ -350,8 +358,16 @@ static const struct fault {
         {WIRE_ACQUIRE, AT(wire_batch, set), 5, BAD, "ACQUIRE: set is 5, expected 0"},
         {WIRE_ACQUIRE, AT(wire_batch, flags), 16, UNKNOWN, "unknown flags 0x10, known are 0xf"},
         {WIRE_ACQUIRE, AT(wire_batch, timeout_ns), 9, BAD, "without the flag WAIT"},
-        {WIRE_ACQUIRE, ITEM(wire_batch, wire_key_item, reserved), 1, BAD, "item 0: reserved"},
-        {WIRE_ADOPT, ITEM(wire_adopt, wire_key_item, reserved), 1, BAD, "item 0: reserved"},
+        {WIRE_ACQUIRE, ITEM(wire_batch, wire_key_item, n_runs), 65, BAD,
+         "item 0: n_runs is 65, expected at most 64"},
+        {WIRE_ACQUIRE, ITEM(wire_batch, wire_key_item, n_runs), UINT32_MAX, BAD, "n_runs is 42949"},
+        {WIRE_ACQUIRE, ITEM(wire_batch, wire_key_item, n_runs), 64, BAD, "64 runs need 512 bytes"},
+        {WIRE_ACQUIRE, RUN(0, n_pages), 0, BAD, "item 0 run 0: 0 pages from 0 on"},
+        {WIRE_ACQUIRE, RUN(1, n_pages), UINT32_MAX - 2, BAD, "run 1: 4294967293 pages from 3 on"},
+        {WIRE_ACQUIRE, RUN(1, first_page), 2, BAD, "first_page is 2, expected more than 2"},
+        {WIRE_ACQUIRE, RUN(1, first_page), 0, BAD, "item 0 run 1: first_page is 0"},
+        {WIRE_ADOPT, ITEM(wire_adopt, wire_key_item, n_runs), 1, BAD,
+         "item 0: n_runs is 1, expected at most 0"},
         {WIRE_ADOPT, AT(wire_header, n_items), 0, BAD, "n_items is 0"},
 
         {WIRE_GRANTED, AT(wire_granted, status), 20, BAD, "status is 20"},
@@ -365,14 +381,14 @@ static const struct fault {
          "item 0: 2 extents hold 8192 bytes of 8193"},
         {WIRE_RESULT, ITEM(wire_header, wire_result_item, bytes), UINT64_MAX, BAD,
          "at most 1073741824"},
-        {WIRE_RESULT, ITEM(wire_header, wire_result_item, n_extents), 65, BAD, "n_extents 65"},
-        {WIRE_RESULT, ITEM(wire_header, wire_result_item, n_extents), 64, BAD, "64 extents need"},
+        {WIRE_RESULT, ITEM(wire_header, wire_result_item, n_extents), 129, BAD, "n_extents 129"},
+        {WIRE_RESULT, ITEM(wire_header, wire_result_item, n_extents), 128, BAD, "128 extents need"},
         {WIRE_RESULT, ITEM(wire_header, wire_result_item, n_pieces), 129, BAD, "n_pieces 129"},
         {WIRE_RESULT, ITEM(wire_header, wire_result_item, n_pieces), 128, BAD, "128 pieces need"},
         {WIRE_RESULT, EXTENT(0, reserved), 1, BAD, "item 0 extent 0: reserved"},
-        {WIRE_RESULT, EXTENT(1, offset), 512, BAD, "extent 1: offset 512"},
-        {WIRE_RESULT, EXTENT(1, length), 0, BAD, "length 0, expected multiples of 4096"},
-        {WIRE_RESULT, EXTENT(1, length), 4097, BAD, "length 4097"},
+        {WIRE_RESULT, EXTENT(1, offset), 512, BAD, "expected whole units of 4096 or exactly 8000"},
+        {WIRE_RESULT, EXTENT(1, length), 0, BAD, "extent 1: length is 0"},
+        {WIRE_RESULT, EXTENT(1, length), 4097, BAD, "2 extents hold 8193 bytes, expected whole"},
         {WIRE_RESULT, EXTENT(1, offset), UINT64_MAX - 4095, BAD, "offset and length overflow"},
         {WIRE_ADMIN, AT(wire_header, n_items), 8, BAD, "8 bytes of text need 8 bytes, 7 are left"},
         {WIRE_ADMIN_REPLY, AT(wire_header, n_items), 6, BAD, "length is 55, expected 54"},
@@ -517,6 +533,7 @@ START_TEST(the_cursor_gives_leases_and_keys)
 {
         struct message_cursor cursor;
         struct wire_key_item item;
+        const struct wire_page_run *runs;
         uint64_t lease;
 
         make(WIRE_ABORT);
@@ -530,11 +547,17 @@ START_TEST(the_cursor_gives_leases_and_keys)
         for (int adopt = 0; adopt < 2; adopt++) {
                 make(adopt ? WIRE_ADOPT : WIRE_ACQUIRE);
                 message_cursor_init(&cursor, packet);
-                ck_assert_int_eq(message_next_key(&cursor, &item), 0);
+                ck_assert_int_eq(message_next_key(&cursor, &item, &runs), 0);
                 ck_assert_uint_eq(item.group, 1);
-                ck_assert_int_eq(message_next_key(&cursor, &item), 0);
+                ck_assert_uint_eq(item.n_runs, adopt ? 0 : 2);
+                if (!adopt) {
+                        ck_assert_uint_eq(runs[0].n_pages, 2);
+                        ck_assert_uint_eq(runs[1].first_page, 3);
+                }
+                ck_assert_int_eq(message_next_key(&cursor, &item, &runs), 0);
                 ck_assert_uint_eq(item.shard, 2);
-                ck_assert_int_eq(message_next_key(&cursor, &item), MESSAGE_E_END);
+                ck_assert_uint_eq(item.n_runs, 0);
+                ck_assert_int_eq(message_next_key(&cursor, &item, &runs), MESSAGE_E_END);
         }
 }
 END_TEST
@@ -556,6 +579,23 @@ START_TEST(the_cursor_gives_results_with_extents_and_pieces)
         ck_assert_int_eq(message_next_result(&cursor, &item, &extents, &pieces), 0);
         ck_assert_uint_eq(item.status, KVT_WIRE_MISS);
         ck_assert_int_eq(message_next_result(&cursor, &item, &extents, &pieces), MESSAGE_E_END);
+}
+END_TEST
+
+/* Pages lie where they lie; what they hold together is known exactly. */
+START_TEST(extents_of_pages_hold_exactly_their_bytes)
+{
+        struct wire_header fixed;
+        struct wire_result_item item = {.lease = 1, .bytes = 300, .n_extents = 2};
+        struct wire_extent extents[2] = {{1, 0, 8191, 100}, {1, 0, 4097, 200}};
+
+        for (uint64_t longer = 0; longer < 2; longer++) {
+                extents[1].length = 200 + longer;
+                begin(WIRE_RESULT, &fixed, sizeof(fixed));
+                ck_assert_int_eq(message_append_result(&builder, &item, extents, NULL), 0);
+                ck_assert_int_eq(check_exactly(builder.length, NULL),
+                                 longer ? MESSAGE_E_INVALID : 0);
+        }
 }
 END_TEST
 
@@ -585,7 +625,7 @@ START_TEST(a_full_message_stays_as_it_was)
         while (!message_append_result(&builder, &item, extents, pieces))
                 n_items++;
         length = builder.length;
-        ck_assert_uint_gt(length, WIRE_MESSAGE_MAX - 2700);
+        ck_assert_uint_gt(length, WIRE_MESSAGE_MAX - 4200);
         ck_assert_int_eq(message_append(&builder, pieces, WIRE_MESSAGE_MAX - length + 1, 1),
                          MESSAGE_E_FULL);
         ck_assert_uint_eq(header()->length, length);
@@ -635,6 +675,7 @@ static TCase *walk_case(void)
         tcase_add_test(tcase, the_cursor_gives_commits_with_their_pieces);
         tcase_add_test(tcase, the_cursor_gives_leases_and_keys);
         tcase_add_test(tcase, the_cursor_gives_results_with_extents_and_pieces);
+        tcase_add_test(tcase, extents_of_pages_hold_exactly_their_bytes);
         tcase_add_test(tcase, attach_and_text_say_where_their_bytes_are);
         tcase_add_test(tcase, a_full_message_stays_as_it_was);
         tcase_add_test(tcase, one_message_holds_the_most_covers);
