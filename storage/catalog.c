@@ -493,6 +493,27 @@ void catalog_delete_key(struct catalog *catalog, struct catalog_op *op, const vo
         submit(catalog, op);
 }
 
+void catalog_put_layout(struct catalog *catalog, struct catalog_op *op,
+                        const struct tier_layout *layout, void *value, size_t value_bytes)
+{
+        op->kind = KIND_PUT;
+        op->sync = false;
+        op->value = value;
+        op->value_bytes = value_bytes;
+        catalog_layout_key(op->key, layout->domain, &layout->id);
+        op->key_bytes = CATALOG_LAYOUT_KEY_BYTES;
+        submit(catalog, op);
+}
+
+void catalog_delete_layout(struct catalog *catalog, struct catalog_op *op,
+                           const struct tier_layout *layout)
+{
+        uint8_t key[CATALOG_LAYOUT_KEY_BYTES];
+
+        catalog_layout_key(key, layout->domain, &layout->id);
+        catalog_delete_key(catalog, op, key, sizeof(key));
+}
+
 void catalog_sync(struct catalog *catalog, struct catalog_op *op)
 {
         op->kind = KIND_SYNC;
@@ -521,20 +542,22 @@ size_t catalog_queued(const struct catalog *catalog)
 struct catalog_cursor {
         rocksdb_readoptions_t *options;
         rocksdb_iterator_t *iterator;
+        char first, end; /* RocksDB borrows the bound */
         bool started;
 };
 
-int catalog_cursor_open(struct catalog_cursor **ret_cursor, struct catalog *catalog)
+int catalog_cursor_open(struct catalog_cursor **ret_cursor, struct catalog *catalog, char prefix)
 {
-        static const char end = CATALOG_ENTRY_PREFIX + 1;
         struct catalog_cursor *cursor = calloc(1, sizeof(*cursor));
 
         if (!cursor)
                 return err_raise(-ENOMEM);
+        cursor->first = prefix;
+        cursor->end = (char)(prefix + 1);
         cursor->options = rocksdb_readoptions_create();
         rocksdb_readoptions_set_fill_cache(cursor->options, 0);
         rocksdb_readoptions_set_readahead_size(cursor->options, READAHEAD_BYTES);
-        rocksdb_readoptions_set_iterate_upper_bound(cursor->options, &end, 1);
+        rocksdb_readoptions_set_iterate_upper_bound(cursor->options, &cursor->end, 1);
         cursor->iterator = rocksdb_create_iterator(catalog->db, cursor->options);
         catalog_cursor_rewind(cursor);
         *ret_cursor = cursor;
@@ -543,9 +566,7 @@ int catalog_cursor_open(struct catalog_cursor **ret_cursor, struct catalog *cata
 
 void catalog_cursor_rewind(struct catalog_cursor *cursor)
 {
-        static const char first = CATALOG_ENTRY_PREFIX;
-
-        rocksdb_iter_seek(cursor->iterator, &first, 1);
+        rocksdb_iter_seek(cursor->iterator, &cursor->first, 1);
         cursor->started = false;
 }
 

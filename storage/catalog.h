@@ -26,6 +26,7 @@
 
 #include "base/error.h"
 #include "storage/catalog_entry.h"
+#include "storage/catalog_layout.h"
 
 struct catalog;
 struct catalog_cursor;
@@ -87,6 +88,11 @@ void catalog_delete(struct catalog *catalog, struct catalog_op *op, const struct
 /* Deletes an entry by the key that a cursor gave (at most CATALOG_ENTRY_KEY_BYTES). */
 void catalog_delete_key(struct catalog *catalog, struct catalog_op *op, const void *key,
                         size_t key_bytes);
+/* Queue what is kept of a layout; @value (from catalog_layout_encode()) becomes the catalog's. */
+void catalog_put_layout(struct catalog *catalog, struct catalog_op *op,
+                        const struct tier_layout *layout, void *value, size_t value_bytes);
+void catalog_delete_layout(struct catalog *catalog, struct catalog_op *op,
+                           const struct tier_layout *layout);
 /* Makes all that was queued before durable. */
 void catalog_sync(struct catalog *catalog, struct catalog_op *op);
 /* Queues the (sealed) pool record, durably. @record is malloc'd and becomes the catalog's. */
@@ -96,10 +102,11 @@ void catalog_put_pool(struct catalog *catalog, struct catalog_op *op, struct cat
 size_t catalog_queued(const struct catalog *catalog);
 
 /*
- * Walks all entries as they were when the cursor was opened, in the order of their keys.
- * Callable from any thread, one thread a cursor; the catalog must outlive it.
+ * Walks all entries whose keys begin with @prefix (CATALOG_X_PREFIX) as they were when the
+ * cursor was opened, in the order of their keys. Callable from any thread, one thread a
+ * cursor; the catalog must outlive it.
  */
-int catalog_cursor_open(struct catalog_cursor **ret_cursor, struct catalog *catalog);
+int catalog_cursor_open(struct catalog_cursor **ret_cursor, struct catalog *catalog, char prefix);
 /* false at the end or on failure. Key and value are valid until the next call. */
 bool catalog_cursor_next(struct catalog_cursor *cursor, const void **ret_key, size_t *ret_key_bytes,
                          const void **ret_value, size_t *ret_value_bytes);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "storage/nvme_layouts.h"
 #include "storage/nvme_tier.h"
 
 #define KERNEL_BOOT_ID "/proc/sys/kernel/random/boot_id"
@@ -168,6 +169,8 @@ static const struct tier_ops ops = {
         .add_memory = nvme_add_memory,
         .remove_memory = nvme_remove_memory,
         .footprint = nvme_footprint,
+        .keep_layout = nvme_keep_layout,
+        .forget_layout = nvme_forget_layout,
         .write = nvme_write,
         .read = nvme_read,
         .forget = nvme_forget,

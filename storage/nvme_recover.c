@@ -11,11 +11,14 @@
  * The second walk hands the survivors to the loop in batches; the worker reads the next
  * batch while the loop indexes the last one. Dropped entries are deleted from the catalog;
  * the FIFO puts these deletes before anything that may be written to their space.
+ *
+ * Layouts come first: read before the first walk, reported before any object.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "storage/nvme_layouts.h"
 #include "storage/nvme_tier.h"
 
 #define BATCH_BYTES (1u << 20)
@@ -50,6 +53,7 @@ struct recovery {
         uint8_t *dropped; /* a bit an entry */
         uint64_t n_entries, size_entries, n_dropped;
         uint64_t next_entry; /* second walk */
+        struct nvme_layouts layouts;
         struct batch batches[2];
         unsigned filling;
         bool is_at_end;
@@ -237,7 +241,11 @@ static void survey(uv_work_t *work)
 {
         struct recovery *recovery = work->data;
 
-        recovery->result = catalog_cursor_open(&recovery->cursor, recovery->nvme->catalog);
+        recovery->result = nvme_read_layouts(recovery->nvme, &recovery->layouts);
+        if (recovery->result)
+                return;
+        recovery->result = catalog_cursor_open(&recovery->cursor, recovery->nvme->catalog,
+                                               CATALOG_ENTRY_PREFIX);
         if (recovery->result)
                 return;
         recovery->result = collect(recovery);
@@ -401,6 +409,7 @@ static void on_surveyed(uv_work_t *work, int status)
 {
         struct recovery *recovery = work->data;
 
+        nvme_report_layouts(recovery->nvme, &recovery->layouts);
         if (recovery->result) {
                 finish(recovery);
                 return;
@@ -422,6 +431,7 @@ void nvme_recover(struct tier *tier,
                 on_end(user, err_raise(-ENOMEM));
                 return;
         }
+        STAILQ_INIT(&recovery->layouts);
         recovery->nvme = nvme;
         recovery->on_object = on_object;
         recovery->on_end = on_end;

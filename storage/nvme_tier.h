@@ -150,6 +150,8 @@ struct nvme {
         void *on_closed_user;
 
         uint32_t degraded; /* enum nvme_degraded */
+        uint32_t n_layouts;    /* kept in the catalog */
+        uint64_t layout_bytes; /* of their encodings */
         uint64_t payload_bytes, n_objects, n_writes, n_reads, queued_bytes;
         uint64_t read_bytes, written_bytes, io_errors, corrupt, stale, dropped;
 };

@@ -35,6 +35,19 @@ static void sync_nothing(struct tier *tier, void (*on_synced)(void *user, int re
         on_synced(user, 0);
 }
 
+static int keep_no_layout(struct tier *tier, const struct tier_layout *layout)
+{
+        (void)tier;
+        (void)layout;
+        return 0;
+}
+
+static void forget_no_layout(struct tier *tier, const struct tier_layout *layout)
+{
+        (void)tier;
+        (void)layout;
+}
+
 void tier_init(struct tier *tier, const struct tier_ops *ops)
 {
         memset(tier, 0, sizeof(*tier));
@@ -47,4 +60,8 @@ void tier_init(struct tier *tier, const struct tier_ops *ops)
                 tier->ops.remove_memory = remove_memory_unregistered;
         if (!tier->ops.sync)
                 tier->ops.sync = sync_nothing;
+        if (!tier->ops.keep_layout)
+                tier->ops.keep_layout = keep_no_layout;
+        if (!tier->ops.forget_layout)
+                tier->ops.forget_layout = forget_no_layout;
 }

@@ -69,6 +69,14 @@ struct tier_object {
         uint32_t n_covers;
 };
 
+/* What the objects of a layout mean; kept so that it is known before an engine attaches. */
+struct tier_layout {
+        struct digest id; /* SHA-256 of the encoding */
+        uint32_t domain;
+        uint32_t length;
+        const uint8_t *encoding; /* proto/layout.h; borrowed for the call */
+};
+
 /* A piece of memory that the tier may do I/O on: part of an arena. */
 struct tier_segment {
         void *bytes;
@@ -181,6 +189,16 @@ struct tier_ops {
 
         void (*usage)(struct tier *tier, struct tier_usage *ret_usage);
 
+        /*
+         * Keeps a layout's encoding until forget_layout(), over restarts; what is written
+         * afterwards never survives without it. Once for each layout. 0, TIER_E_FULL (the
+         * tier keeps a bounded number of them) or -ENOMEM. Default: 0, and nothing is kept.
+         */
+        int (*keep_layout)(struct tier *tier, const struct tier_layout *layout);
+
+        /* Of one that is kept: no longer (the encoding is not looked at). Default: nothing. */
+        void (*forget_layout)(struct tier *tier, const struct tier_layout *layout);
+
         /* Makes everything written so far durable, then calls @on_synced. Default: at once. */
         void (*sync)(struct tier *tier, void (*on_synced)(void *user, int result), void *user);
 
@@ -196,6 +214,9 @@ struct tier {
         struct tier_ops ops;               /* complete: defaults filled in by tier_init() */
         void (*on_ready)(void *user);      /* after TIER_E_PAUSED: there is room again */
         void *on_ready_user;
+        /* May be NULL. During recover(), before any on_object: each layout that is kept. */
+        void (*on_layout)(void *user, const struct tier_layout *layout);
+        void *on_layout_user;
 };
 
 /* Copies @ops into @tier and fills absent members with their defaults. */

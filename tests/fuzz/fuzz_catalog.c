@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Any catalog value, as entry and as pool record. Bit 0 of the first byte puts the
+ * Any catalog value, as entry, as layout and as pool record. Bit 0 of the first byte puts the
  * checksum right first; an accepted entry encodes to the same bytes again.
  */
 #include <stdint.h>
@@ -9,7 +9,9 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
+#include "proto/layout.h"
 #include "storage/catalog_entry.h"
+#include "storage/catalog_layout.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
                         abort();                                                                   \
         } while (0)
 
-/* Both values have their checksum at offset 8, over themselves with that field zero. */
+/* All values have their checksum at offset 8, over themselves with that field zero. */
 static void seal(uint8_t *value, size_t bytes)
 {
         uint64_t checksum = 0;
@@ -48,6 +50,22 @@ static void check_entry(const uint8_t *key, const uint8_t *value, size_t bytes)
         free(again);
 }
 
+static void check_layout(const uint8_t *value, size_t bytes)
+{
+        const size_t head = sizeof(struct catalog_layout_head);
+        uint8_t key[CATALOG_LAYOUT_KEY_BYTES];
+        struct tier_layout layout;
+        struct digest id = {{0}};
+
+        if (bytes >= head)
+                REQUIRE(!layout_id(&id, value + head, bytes - head));
+        catalog_layout_key(key, 0, &id);
+        if (catalog_layout_decode(&layout, key, sizeof(key), value, bytes))
+                return;
+        REQUIRE(layout.length == bytes - head && layout.length <= LAYOUT_BYTES_MAX);
+        REQUIRE(!memcmp(layout.encoding, value + head, layout.length));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
         uint8_t key[CATALOG_ENTRY_KEY_BYTES] = {CATALOG_ENTRY_PREFIX};
@@ -63,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 seal(value, bytes);
         key[CATALOG_ENTRY_KEY_BYTES - 1] = 1;
         check_entry(key, value, bytes);
+        check_layout(value, bytes);
         if (catalog_pool_decode(&pool, value, bytes, &why))
                 REQUIRE(*why.text);
         else

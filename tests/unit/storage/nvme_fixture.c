@@ -197,7 +197,7 @@ uint32_t fixture_count_entries(struct nvme_fixture *fixture)
         size_t key_bytes, value_bytes;
         uint32_t n = 0;
 
-        ck_assert_int_eq(catalog_cursor_open(&cursor, catalog), 0);
+        ck_assert_int_eq(catalog_cursor_open(&cursor, catalog, CATALOG_ENTRY_PREFIX), 0);
         while (catalog_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes))
                 n++;
         ck_assert_int_eq(catalog_cursor_close(cursor), 0);

@@ -95,7 +95,7 @@ static int count(uint64_t *ret_claim)
         size_t key_bytes, value_bytes;
         int n = 0;
 
-        ck_assert_int_eq(catalog_cursor_open(&cursor, catalog), 0);
+        ck_assert_int_eq(catalog_cursor_open(&cursor, catalog, CATALOG_ENTRY_PREFIX), 0);
         while (catalog_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes)) {
                 ck_assert_int_eq(catalog_entry_decode(&entry, key, key_bytes, value, value_bytes),
                                  0);
