@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/cache.h"
+#include "daemon/layout_keeper.h"
 
 /* Boundaries that one search for a victim may pass over. */
 #define VICTIM_STEPS_CLEAN 64u
@@ -102,6 +103,8 @@ static void on_recovery_end(void *user, int result)
 {
         struct recovery *recovery = user;
 
+        if (!result)
+                layout_keeper_forget_unused(recovery->cache);
         recovery->on_end(recovery->user, result);
         free(recovery);
 }
@@ -120,6 +123,8 @@ void cache_recover(struct cache *cache, void (*on_end)(void *user, int result), 
                 return;
         }
         *recovery = (struct recovery){cache, on_end, user};
+        cache->nvme->on_layout = layout_keeper_on_layout;
+        cache->nvme->on_layout_user = cache;
         cache->nvme->ops.recover(cache->nvme, on_recovered_object, on_recovery_end, recovery);
 }
 

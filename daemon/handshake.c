@@ -230,6 +230,10 @@ static uint32_t take_layout(struct session *session, const struct wire_attach *a
                 why_set(why, "too many layouts are stored: clear some by kvtierctl clear");
                 return KVT_WIRE_REFUSED;
         }
+        /* Without room for it the layout is only not listed in full. */
+        if (index_describe_layout(daemon->cache.index, session->layout, session->layout_encoding,
+                                  (size_t)length) < 0)
+                return KVT_WIRE_NO_MEMORY;
         return take_shards(session, attach, why);
 }
 

@@ -129,6 +129,17 @@ uint32_t index_n_layouts(const struct index *index)
         return index->layouts.n;
 }
 
+struct layout_entry *index_layout_at(const struct index *index, uint16_t layout)
+{
+        return layout_table_at(&index->layouts, layout);
+}
+
+int index_describe_layout(struct index *index, uint16_t layout, const uint8_t *encoding,
+                          size_t length)
+{
+        return layout_table_describe(&index->layouts, layout, encoding, length);
+}
+
 struct index_boundary *index_boundary_at(struct index *index, uint32_t id)
 {
         struct index_boundary *boundary = record_pool_at(&index->boundaries, id);

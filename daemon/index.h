@@ -34,6 +34,7 @@ enum {
 };
 
 struct index;
+struct layout_entry;
 struct placement_order;
 
 /*
@@ -54,6 +55,11 @@ int index_layout(struct index *index, uint32_t domain, const struct digest *layo
 const struct digest *index_layout_id(const struct index *index, uint16_t layout);
 uint32_t index_layout_domain(const struct index *index, uint16_t layout);
 uint32_t index_n_layouts(const struct index *index); /* numbers are 1 .. n */
+/* All that is known of a layout (daemon/layout_table.h): encoding, state groups. */
+struct layout_entry *index_layout_at(const struct index *index, uint16_t layout);
+/* Takes a copy of its encoding: see layout_table_describe(). */
+int index_describe_layout(struct index *index, uint16_t layout, const uint8_t *encoding,
+                          size_t length);
 
 /* Ids and records. at() asserts that the id is in use. */
 struct index_boundary *index_boundary_at(struct index *index, uint32_t id);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #define XXH_INLINE_ALL
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
+#include "base/cleanup.h"
 #include "daemon/layout_table.h"
 #include "daemon/record_pool.h"
 
@@ -29,8 +32,17 @@ int layout_table_init(struct layout_table *table, uint64_t hash_seed)
         return 0;
 }
 
+static void drop_encoding(struct layout_table *table, struct layout_entry *entry)
+{
+        table->encodings_bytes -= entry->encoding_bytes;
+        free(steal_ptr(entry->encoding));
+        entry->encoding_bytes = 0;
+}
+
 void layout_table_deinit(struct layout_table *table)
 {
+        for (uint32_t i = 1; i <= table->n; i++)
+                drop_encoding(table, &table->entries[i]);
         record_array_free(table->heads, HEADS, sizeof(uint32_t));
         record_array_free(table->entries, LAYOUT_TABLE_MAX + 1, sizeof(struct layout_entry));
         *table = (struct layout_table){0};
@@ -67,4 +79,55 @@ struct layout_entry *layout_table_at(const struct layout_table *table, uint16_t 
 {
         assert(number > 0 && number <= table->n);
         return &table->entries[number];
+}
+
+/* Is there room for @length more bytes, if need be by what layouts without objects had? */
+static bool make_room(struct layout_table *table, size_t length)
+{
+        for (uint32_t i = 1; i <= table->n; i++) {
+                if (table->encodings_bytes + length <= LAYOUT_TABLE_ENCODINGS_MAX)
+                        return true;
+                if (!table->entries[i].objects)
+                        drop_encoding(table, &table->entries[i]);
+        }
+        return table->encodings_bytes + length <= LAYOUT_TABLE_ENCODINGS_MAX;
+}
+
+static uint32_t state_groups_of(const struct layout *layout)
+{
+        uint32_t groups = 0;
+
+        for (uint16_t g = 0; g < layout->n_groups; g++)
+                if (layout->groups[g].kind == LAYOUT_STATE)
+                        groups |= 1u << g;
+        return groups;
+}
+
+int layout_table_describe(struct layout_table *table, uint16_t number, const uint8_t *encoding,
+                          size_t length)
+{
+        struct layout_entry *entry = layout_table_at(table, number);
+        struct layout layout;
+        struct digest id;
+        struct why why;
+
+        if (entry->encoding)
+                return 0;
+        if (layout_decode(&layout, encoding, length, &why))
+                return err_raise(-EINVAL);
+        if (layout_id(&id, encoding, length))
+                return err_raise(-ENOMEM);
+        if (!digest_equal(&id, &entry->id))
+                return err_raise(-EINVAL);
+        entry->state_groups = state_groups_of(&layout);
+        entry->is_known = true;
+        if (!make_room(table, length))
+                return LAYOUT_TABLE_E_FULL;
+        entry->encoding = malloc(length);
+        if (!entry->encoding)
+                return err_raise(-ENOMEM);
+        memcpy(entry->encoding, encoding, length);
+        entry->encoding_bytes = (uint32_t)length;
+        table->encodings_bytes += length;
+        return 0;
 }

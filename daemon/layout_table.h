@@ -4,18 +4,27 @@
  * begin at 1, never change and are never reused. Each keeps the presence seeds of its
  * banks, so that a fingerprint costs one hash.
  *
+ * What a layout means is known once its encoding was seen: from an engine, or from the
+ * NVMe tier, which keeps it over restarts. Encodings take at most
+ * LAYOUT_TABLE_ENCODINGS_MAX bytes; above that, layouts without objects lose theirs, and
+ * keep what the placement needs (is_known, state_groups).
+ *
  * Loop thread only.
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "base/error.h"
 #include "proto/key.h"
 #include "proto/layout.h"
 #include "proto/presence.h"
 
-#define LAYOUT_TABLE_MAX   65535u
-#define LAYOUT_TABLE_BANKS (LAYOUT_CELLS_MAX / PRESENCE_CELLS_PER_BANK)
+#define LAYOUT_TABLE_MAX           65535u
+#define LAYOUT_TABLE_BANKS         (LAYOUT_CELLS_MAX / PRESENCE_CELLS_PER_BANK)
+#define LAYOUT_TABLE_ENCODINGS_MAX (UINT64_C(64) << 20) /* bytes */
 
 enum {
         LAYOUT_TABLE_E_FULL = 1,
@@ -27,14 +36,22 @@ struct layout_entry {
         uint32_t hash_next;
         uint64_t objects; /* kept by the index */
         uint64_t bytes;
+        uint8_t *encoding; /* proto/layout.h, valid; NULL: unknown */
+        uint32_t encoding_bytes;
+        uint32_t state_groups; /* bit g: group g is a state; from the encoding */
+        bool is_known;         /* the encoding was seen, so state_groups holds */
+        uint32_t kept_bytes;   /* in the NVMe tier (daemon/layout_keeper.h), or 0 */
         uint64_t seeds[LAYOUT_TABLE_BANKS];
 };
+
+_Static_assert(LAYOUT_GROUPS_MAX <= 32, "state_groups has a bit a group");
 
 struct layout_table {
         struct layout_entry *entries;
         uint32_t n;
         uint32_t *heads;
         uint64_t hash_seed;
+        uint64_t encodings_bytes;
 };
 
 /* @hash_seed: unknown to clients. 0 or -ENOMEM. */
@@ -49,3 +66,11 @@ int layout_table_number(struct layout_table *table, uint32_t domain, const struc
                         uint64_t presence_key, uint16_t *ret_number);
 /* @number must be in use. */
 struct layout_entry *layout_table_at(const struct layout_table *table, uint16_t number);
+
+/*
+ * Takes a copy of the encoding of layout @number, whose id it must give; nothing happens
+ * when it is there. 0, -EINVAL (not valid), -ENOMEM, or LAYOUT_TABLE_E_FULL: the layout
+ * is known, but its encoding found no room.
+ */
+int layout_table_describe(struct layout_table *table, uint16_t number, const uint8_t *encoding,
+                          size_t length);

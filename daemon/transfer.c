@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/cache.h"
+#include "daemon/layout_keeper.h"
 #include "daemon/transfer.h"
 
 /* Enough to keep a fast device busy; more only delays what comes after. */
@@ -345,6 +346,7 @@ static int describe(struct transfer *transfer, const struct index_object *object
         struct tier_object *described = &transfer->described;
         uint32_t n_covers = 0;
 
+        layout_keeper_keep(cache, boundary->layout);
         described->key = transfer->copy->key;
         if (boundary->parent != INDEX_NONE)
                 described->parent = index_boundary_at(cache->index, boundary->parent)->digest;

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Keeps in the NVMe tier what the layouts of its objects mean, so that it is known after a
+ * restart, before any engine attaches: placement must know which groups are states.
+ *
+ * A layout is kept from before its first object is written down, and forgotten when it
+ * has no objects and either the daemon starts or the tier's room for layouts is used up.
+ * One that is unknown, or finds no room, is not kept: its objects are stored all the same.
+ *
+ * Loop thread only.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "storage/tier.h"
+
+struct cache;
+
+/* An object of the layout is about to be written down. */
+void layout_keeper_keep(struct cache *cache, uint16_t layout);
+
+/* tier.on_layout during recovery; @user is the cache. */
+void layout_keeper_on_layout(void *user, const struct tier_layout *kept);
+
+/* Recovery has ended: what is kept without objects goes. */
+void layout_keeper_forget_unused(struct cache *cache);
