@@ -36,10 +36,10 @@ static int string(struct layout_string *ret_string, const char *text, const char
 }
 
 /* Appends the group's tensor records to @buffer at @*used. */
-static int tensors(struct layout_group *group, const struct kvt_group *from, uint8_t *buffer,
+static int tensors(struct layout_row *row, const struct kvt_group *from, uint8_t *buffer,
                    size_t *used, struct why *why)
 {
-        group->tensors = buffer + *used;
+        row->tensors = buffer + *used;
         if (from->n_tensors > LAYOUT_TENSORS_MAX || (from->n_tensors && !from->tensors)) {
                 why_set(why, "a group has %u tensors, at most %u are allowed", from->n_tensors,
                         LAYOUT_TENSORS_MAX);
@@ -61,14 +61,16 @@ static int tensors(struct layout_group *group, const struct kvt_group *from, uin
                 }
                 *used += (size_t)r;
         }
-        group->n_tensors = (uint16_t)from->n_tensors;
-        group->tensors_bytes = (uint32_t)(buffer + *used - group->tensors);
+        row->n_tensors = (uint16_t)from->n_tensors;
+        row->tensors_bytes = (uint32_t)(buffer + *used - row->tensors);
         return 0;
 }
 
-static int group(struct layout_group *ret_group, const struct kvt_group *from, uint8_t *buffer,
-                 size_t *used, struct why *why)
+static int group(struct layout *layout, uint16_t index, const struct kvt_group *from,
+                 uint8_t *buffer, size_t *used, struct why *why)
 {
+        struct layout_group *ret_group = &layout->groups[index];
+        struct layout_row row = {0};
         int r = string(&ret_group->name, from->name, "a group's name", why);
 
         if (r)
@@ -83,9 +85,11 @@ static int group(struct layout_group *ret_group, const struct kvt_group *from, u
         ret_group->n_shards = from->shards ? (uint16_t)from->shards : 1;
         ret_group->page_tokens = from->page_tokens;
         ret_group->window_tokens = from->window_tokens;
-        ret_group->page_bytes = from->page_bytes;
-        ret_group->padded_bytes = from->padded_bytes ? from->padded_bytes : from->page_bytes;
-        return tensors(ret_group, from, buffer, used, why);
+        row.n_shards = ret_group->n_shards;
+        row.page_bytes = from->page_bytes;
+        row.padded_bytes = from->padded_bytes ? from->padded_bytes : from->page_bytes;
+        r = tensors(&row, from, buffer, used, why);
+        return r ? r : layout_add_row(layout, index, &row);
 }
 
 static int strings(struct layout *layout, const struct kvt_layout *from, struct why *why)
@@ -135,7 +139,7 @@ static int fill(struct layout *layout, const struct kvt_layout *from, uint8_t *b
         layout->cp = from->cp ? from->cp : 1;
         layout->n_groups = (uint16_t)from->n_groups;
         for (uint16_t i = 0; !r && i < layout->n_groups; i++)
-                r = group(&layout->groups[i], &from->groups[i], buffer, &used, why);
+                r = group(layout, i, &from->groups[i], buffer, &used, why);
         return r;
 }
 

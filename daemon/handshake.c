@@ -194,6 +194,22 @@ static uint32_t take_shards(struct session *session, const struct wire_attach *a
         return KVT_WIRE_OK;
 }
 
+/* An object is at most half an arena piece: else a piece could hold one and waste the rest. */
+static bool refuse_large(const struct daemon *daemon, const struct layout *layout, struct why *why)
+{
+        uint64_t limit = daemon->config.host.piece_bytes / 2;
+        uint16_t group;
+        uint64_t bytes = layout_largest_object(layout, &group);
+
+        if (bytes <= limit)
+                return false;
+        why_set(why,
+                "group %.*s: the layout's largest object has %" PRIu64 " bytes; half an arena "
+                "piece is %" PRIu64 ": raise host.piece_bytes or lower chunk_tokens",
+                layout->groups[group].name.length, layout->groups[group].name.bytes, bytes, limit);
+        return true;
+}
+
 static uint32_t take_layout(struct session *session, const struct wire_attach *attach,
                             struct why *why)
 {
@@ -207,13 +223,8 @@ static uint32_t take_layout(struct session *session, const struct wire_attach *a
                 asked.chunk_tokens = choose_chunk(daemon, &asked);
         if (layout_validate(&asked, why))
                 return KVT_WIRE_INVALID;
-        if (layout_largest_object(&asked) > daemon->config.host.piece_bytes / 2) {
-                why_set(why,
-                        "the layout's largest object has %" PRIu64 " bytes; half an arena "
-                        "piece is %" PRIu64 ": raise host.piece_bytes or lower chunk_tokens",
-                        layout_largest_object(&asked), daemon->config.host.piece_bytes / 2);
+        if (refuse_large(daemon, &asked, why))
                 return KVT_WIRE_REFUSED;
-        }
 
         session->layout_encoding = malloc(LAYOUT_BYTES_MAX);
         session->shard_is_here = calloc(LAYOUT_SHARDS_MAX, 1);

@@ -30,7 +30,7 @@ static uint32_t check_against_layout(struct session *session, const struct wire_
             !session->shard_is_here[item->shard])
                 return KVT_WIRE_INVALID;
         group = &layout->groups[item->group];
-        expected = layout_object_bytes(layout, item->group);
+        expected = layout_object_bytes(layout, item->group, item->shard);
         if (expected && item->bytes != expected)
                 return KVT_WIRE_INVALID;
         if (group->kind != LAYOUT_STATE && layout->chunk_tokens &&

@@ -1,157 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The decoder checks the shape and layout_validate() the meaning, for decoded layouts and
- * for those that a caller has filled in. An encoding has no redundancy and nothing
- * behind its end, so that one layout has one encoding and one id.
+ * The rules of a layout, for decoded ones and for those that a caller has filled in, and
+ * what follows from it: rows, sizes, cells.
  */
 #include <string.h>
 
-#include "proto/digest.h"
 #include "proto/layout.h"
 
-static const char layout_magic[4] = "KVTL";
-
-/* Writes as long as there is room; once there is none, writes nothing more. */
-struct writer {
-        uint8_t *bytes;
-        size_t capacity;
-        size_t used;
-        bool is_full;
+const char *const layout_string_names[LAYOUT_N_STRINGS] = {
+        "model",  "revision",     "model_dtype",   "kv_dtype",
+        "engine", "engine_build", "kernel_layout", "replay_mode",
 };
 
-static void put(struct writer *writer, const void *bytes, size_t length)
-{
-        if (writer->is_full || length > writer->capacity - writer->used) {
-                writer->is_full = true;
-                return;
-        }
-        if (length)
-                memcpy(writer->bytes + writer->used, bytes, length);
-        writer->used += length;
-}
-
-/* The host is little-endian: wire.h asserts it. */
-#define PUT(writer, value) put((writer), &(value), sizeof(value))
-
-static void put_string(struct writer *writer, const struct layout_string *string)
-{
-        PUT(writer, string->length);
-        put(writer, string->bytes, string->length);
-}
-
-static int finish(const struct writer *writer)
-{
-        if (writer->is_full || writer->used > INT32_MAX)
-                return err_raise(-ENOSPC);
-        return (int)writer->used;
-}
-
-int layout_tensor_encode(uint8_t *buffer, size_t capacity, struct layout_string name,
-                         struct layout_string dtype, uint64_t bytes)
-{
-        struct writer writer = {.bytes = buffer, .capacity = capacity};
-
-        put_string(&writer, &name);
-        put_string(&writer, &dtype);
-        PUT(&writer, bytes);
-        return finish(&writer);
-}
-
-/* The eight strings in their order in the encoding. */
-static const struct {
-        size_t offset;
-        const char *name;
-} strings[] = {
-        {offsetof(struct layout, model), "model"},
-        {offsetof(struct layout, revision), "revision"},
-        {offsetof(struct layout, model_dtype), "model_dtype"},
-        {offsetof(struct layout, kv_dtype), "kv_dtype"},
-        {offsetof(struct layout, engine), "engine"},
-        {offsetof(struct layout, engine_build), "engine_build"},
-        {offsetof(struct layout, kernel_layout), "kernel_layout"},
-        {offsetof(struct layout, replay_mode), "replay_mode"},
-};
-#define N_STRINGS (sizeof(strings) / sizeof(strings[0]))
-
-static const struct layout_string *string_of(const struct layout *layout, size_t i)
-{
-        return (const void *)((const char *)layout + strings[i].offset);
-}
-
-static void put_group(struct writer *writer, const struct layout_group *group)
-{
-        put_string(writer, &group->name);
-        PUT(writer, group->kind);
-        PUT(writer, group->codec);
-        PUT(writer, group->n_shards);
-        PUT(writer, group->page_tokens);
-        PUT(writer, group->window_tokens);
-        PUT(writer, group->page_bytes);
-        PUT(writer, group->padded_bytes);
-        PUT(writer, group->n_tensors);
-        put(writer, group->tensors, group->tensors_bytes);
-}
-
-int layout_encode(const struct layout *layout, uint8_t *buffer, size_t capacity)
-{
-        struct writer writer = {.bytes = buffer, .capacity = capacity};
-        const uint16_t version = LAYOUT_VERSION, flags = 0;
-
-        put(&writer, layout_magic, sizeof(layout_magic));
-        PUT(&writer, version);
-        PUT(&writer, flags);
-        for (size_t i = 0; i < N_STRINGS; i++)
-                put_string(&writer, string_of(layout, i));
-        PUT(&writer, layout->draft_tokens);
-        PUT(&writer, layout->chunk_tokens);
-        PUT(&writer, layout->tp);
-        PUT(&writer, layout->pp);
-        PUT(&writer, layout->cp);
-        PUT(&writer, layout->n_groups);
-        for (uint16_t i = 0; i < layout->n_groups; i++)
-                put_group(&writer, &layout->groups[i]);
-        return finish(&writer);
-}
-
-/* Reads as long as there is something; after that every read gives zeros. */
-struct reader {
-        const uint8_t *at;
-        size_t left;
-        bool is_short;
-};
-
-static const uint8_t *get(struct reader *reader, size_t length)
-{
-        const uint8_t *bytes = reader->at;
-
-        if (reader->is_short || length > reader->left) {
-                reader->is_short = true;
-                return NULL;
-        }
-        reader->at += length;
-        reader->left -= length;
-        return bytes;
-}
-
-static void get_into(struct reader *reader, void *ret_value, size_t length)
-{
-        const uint8_t *bytes = get(reader, length);
-
-        if (bytes)
-                memcpy(ret_value, bytes, length);
-        else
-                memset(ret_value, 0, length);
-}
-
-#define GET(reader, value) get_into((reader), &(value), sizeof(value))
-
-static void get_string(struct reader *reader, struct layout_string *ret_string)
-{
-        GET(reader, ret_string->length);
-        ret_string->bytes = (const void *)get(reader, ret_string->length);
-        if (reader->is_short)
-                *ret_string = (struct layout_string){0};
-}
+_Static_assert(offsetof(struct layout, replay_mode) == offsetof(struct layout, strings[7]),
+               "the strings have one order");
 
 /* A string goes into logs and tables: no control characters. */
 static bool string_is_sane(const struct layout_string *string)
@@ -164,138 +26,170 @@ static bool string_is_sane(const struct layout_string *string)
         return true;
 }
 
-static void get_group(struct reader *reader, struct layout_group *ret_group)
-{
-        struct layout_string string;
-        uint64_t bytes;
-
-        *ret_group = (struct layout_group){0};
-        get_string(reader, &ret_group->name);
-        GET(reader, ret_group->kind);
-        GET(reader, ret_group->codec);
-        GET(reader, ret_group->n_shards);
-        GET(reader, ret_group->page_tokens);
-        GET(reader, ret_group->window_tokens);
-        GET(reader, ret_group->page_bytes);
-        GET(reader, ret_group->padded_bytes);
-        GET(reader, ret_group->n_tensors);
-        ret_group->tensors = reader->at;
-        for (uint16_t i = 0; !reader->is_short && i < ret_group->n_tensors; i++) {
-                get_string(reader, &string);
-                get_string(reader, &string);
-                GET(reader, bytes);
-        }
-        ret_group->tensors_bytes = (uint32_t)(reader->at - ret_group->tensors);
-}
-
-static int refuse_head(const uint8_t *buffer, size_t length, struct why *why)
-{
-        uint16_t version = 0, flags = 0;
-
-        if (length > LAYOUT_BYTES_MAX) {
-                why_set(why, "layout: %zu bytes, expected at most %u", length, LAYOUT_BYTES_MAX);
-                return err_raise(-EINVAL);
-        }
-        if (length < 8 || memcmp(buffer, layout_magic, sizeof(layout_magic))) {
-                why_set(why, "layout: does not begin with \"KVTL\", version and flags");
-                return err_raise(-EINVAL);
-        }
-        memcpy(&version, buffer + 4, sizeof(version));
-        memcpy(&flags, buffer + 6, sizeof(flags));
-        if (version != LAYOUT_VERSION || flags) {
-                why_set(why, "layout: version %u, flags 0x%x, expected version %u, flags 0",
-                        version, flags, LAYOUT_VERSION);
-                return err_raise(-EINVAL);
-        }
-        return 0;
-}
-
-static int decode_body(struct layout *layout, struct reader *reader, struct why *why)
-{
-        for (size_t i = 0; i < N_STRINGS; i++)
-                get_string(reader, (void *)((char *)layout + strings[i].offset));
-        GET(reader, layout->draft_tokens);
-        GET(reader, layout->chunk_tokens);
-        GET(reader, layout->tp);
-        GET(reader, layout->pp);
-        GET(reader, layout->cp);
-        GET(reader, layout->n_groups);
-        if (layout->n_groups > LAYOUT_GROUPS_MAX) {
-                why_set(why, "layout: %u groups, expected 1 to %u", layout->n_groups,
-                        LAYOUT_GROUPS_MAX);
-                return err_raise(-EINVAL);
-        }
-        for (uint16_t i = 0; i < layout->n_groups; i++)
-                get_group(reader, &layout->groups[i]);
-        if (reader->is_short || reader->left) {
-                why_set(why, "layout: %s",
-                        reader->is_short ? "the encoding ends too early"
-                                         : "there are bytes behind the last group");
-                return err_raise(-EINVAL);
-        }
-        return 0;
-}
-
-int layout_decode(struct layout *ret_layout, const uint8_t *buffer, size_t length, struct why *why)
-{
-        struct layout layout = {0};
-        struct reader reader;
-        int r;
-
-        r = refuse_head(buffer, length, why);
-        if (r)
-                return r;
-        reader = (struct reader){.at = buffer + 8, .left = length - 8};
-        r = decode_body(&layout, &reader, why);
-        if (!r)
-                r = layout_validate(&layout, why);
-        if (!r)
-                *ret_layout = layout;
-        return r;
-}
-
 static bool kind_is_paged(uint8_t kind)
 {
         return kind == LAYOUT_ATTENTION || kind == LAYOUT_WINDOW || kind == LAYOUT_INDEX ||
                kind == LAYOUT_COMPRESSED;
 }
 
-static int refuse_group(uint16_t index, const struct layout_group *group, struct why *why,
+/* ---- rows ---- */
+
+const struct layout_row *layout_row_at(const struct layout *layout, uint16_t group, uint16_t i)
+{
+        return &layout->rows[layout->groups[group].first_row + i];
+}
+
+const struct layout_row *layout_row(const struct layout *layout, uint16_t group, uint16_t shard)
+{
+        if (group >= layout->n_groups)
+                return NULL;
+        for (uint16_t i = 0; i < layout->groups[group].n_rows; i++) {
+                const struct layout_row *row = layout_row_at(layout, group, i);
+
+                if (shard < row->first_shard)
+                        return NULL;
+                if (shard - row->first_shard < row->n_shards)
+                        return row;
+        }
+        return NULL;
+}
+
+bool layout_rows_equal(const struct layout_row *a, const struct layout_row *b)
+{
+        return a->page_bytes == b->page_bytes && a->padded_bytes == b->padded_bytes &&
+               a->n_tensors == b->n_tensors && a->tensors_bytes == b->tensors_bytes &&
+               (!a->tensors_bytes || !memcmp(a->tensors, b->tensors, a->tensors_bytes));
+}
+
+int layout_add_row(struct layout *layout, uint16_t group, const struct layout_row *row)
+{
+        struct layout_group *g = &layout->groups[group];
+        struct layout_row *last = g->n_rows ? &layout->rows[layout->n_rows - 1] : NULL;
+
+        if (last && last->first_shard + last->n_shards == row->first_shard &&
+            layout_rows_equal(last, row)) {
+                last->n_shards += row->n_shards;
+                return 0;
+        }
+        if (layout->n_rows == LAYOUT_ROWS_MAX)
+                return err_raise(-ENOSPC);
+        if (!last)
+                g->first_row = layout->n_rows;
+        layout->rows[layout->n_rows++] = *row;
+        g->n_rows++;
+        return 0;
+}
+
+bool layout_is_complete(const struct layout *layout)
+{
+        for (uint16_t i = 0; i < layout->n_groups; i++) {
+                uint32_t n_shards = 0;
+
+                for (uint16_t j = 0; j < layout->groups[i].n_rows; j++)
+                        n_shards += layout_row_at(layout, i, j)->n_shards;
+                if (n_shards != layout->groups[i].n_shards)
+                        return false;
+        }
+        return true;
+}
+
+/* ---- rules ---- */
+
+/* "layout: group 3", with its name: it may be what is wrong, so only a sane one is told. */
+static int refuse_group(const struct layout *layout, uint16_t index, struct why *why,
                         const char *text)
 {
-        /* The name may be what is wrong: only a sane one is repeated. */
-        if (string_is_sane(&group->name) && group->name.length)
-                why_set(why, "layout: group %u \"%.*s\": %s", index, (int)group->name.length,
-                        group->name.bytes, text);
+        const struct layout_string *name = &layout->groups[index].name;
+
+        if (string_is_sane(name) && name->length)
+                why_set(why, "layout: group %u \"%.*s\": %s", index, (int)name->length, name->bytes,
+                        text);
         else
                 why_set(why, "layout: group %u: %s", index, text);
         return err_raise(-EINVAL);
 }
 
-static const char *tensors_fault(const struct layout_group *group)
+static int refuse_row(const struct layout *layout, uint16_t group, const struct layout_row *row,
+                      struct why *why, const char *text)
 {
-        struct reader reader = {.at = group->tensors, .left = group->tensors_bytes};
-        struct layout_string name, dtype;
-        uint64_t bytes;
+        struct why full;
 
-        if (group->n_tensors > LAYOUT_TENSORS_MAX)
-                return "more than 512 tensors";
-        for (uint16_t i = 0; i < group->n_tensors; i++) {
-                get_string(&reader, &name);
-                get_string(&reader, &dtype);
-                GET(&reader, bytes);
-                if (!string_is_sane(&name) || !string_is_sane(&dtype))
-                        return "a tensor's name or dtype is longer than 1024 bytes or has control "
-                               "characters";
-        }
-        return reader.is_short || reader.left ? "n_tensors does not agree with the tensors" : NULL;
+        why_set(&full, "shards %u to %u: %s", row->first_shard,
+                row->first_shard + (row->n_shards ? row->n_shards - 1 : 0), text);
+        return refuse_group(layout, group, why, full.text);
 }
 
 _Static_assert(LAYOUT_TENSORS_MAX == 512 && LAYOUT_STRING_MAX == 1024 &&
                        LAYOUT_SHARDS_MAX == 1024 && LAYOUT_OBJECT_MAX == 1073741824,
                "the texts of this file name these limits");
 
-/* What is wrong with a group by itself, or NULL. */
+static const char *tensors_fault(const struct layout_row *row)
+{
+        struct layout_tensor tensor;
+        uint32_t position = 0, n = 0;
+
+        if (row->n_tensors > LAYOUT_TENSORS_MAX)
+                return "more than 512 tensors";
+        for (; layout_tensor_next(row, &position, &tensor); n++)
+                if (!string_is_sane(&tensor.name) || !string_is_sane(&tensor.dtype))
+                        return "a tensor's name or dtype is longer than 1024 bytes or has control "
+                               "characters";
+        return n != row->n_tensors || position != row->tensors_bytes
+                       ? "n_tensors does not agree with the tensors"
+                       : NULL;
+}
+
+/* What is wrong with a row by itself, or NULL. */
+static const char *row_fault(const struct layout_group *group, const struct layout_row *row)
+{
+        if (row->padded_bytes < row->page_bytes)
+                return "padded_bytes is below page_bytes";
+        if (row->page_bytes > LAYOUT_OBJECT_MAX)
+                return "page_bytes is above 1073741824";
+        if (kind_is_paged(group->kind) && !row->page_bytes)
+                return "a paged group needs page_bytes";
+        return tensors_fault(row);
+}
+
+/* What is wrong with @row behind the one before (or NULL), whose shards end at @end. */
+static const char *order_fault(const struct layout *layout, const struct layout_group *group,
+                               const struct layout_row *before, uint32_t end,
+                               const struct layout_row *row)
+{
+        if (!row->n_shards || row->first_shard + row->n_shards > group->n_shards)
+                return "a row needs shards, below the group's n_shards";
+        if (row->first_shard < end)
+                return "rows must stand in the order of their shards and not overlap";
+        if (row->first_shard > end && !layout->is_partial)
+                return "there is no row for the shards before";
+        if (before && row->first_shard == end && layout_rows_equal(before, row))
+                return "holds the same as the row before: both must be one";
+        return NULL;
+}
+
+static int validate_rows(const struct layout *layout, uint16_t index, struct why *why)
+{
+        const struct layout_group *group = &layout->groups[index];
+        const struct layout_row *before = NULL;
+        uint32_t end = 0;
+
+        for (uint16_t i = 0; i < group->n_rows; i++) {
+                const struct layout_row *row = layout_row_at(layout, index, i);
+                const char *fault = row_fault(group, row);
+
+                if (!fault)
+                        fault = order_fault(layout, group, before, end, row);
+                if (fault)
+                        return refuse_row(layout, index, row, why, fault);
+                before = row;
+                end = row->first_shard + row->n_shards;
+        }
+        if (end < group->n_shards && !layout->is_partial)
+                return refuse_group(layout, index, why, "there is no row for its last shards");
+        return 0;
+}
+
+/* What is wrong with a group without its rows, or NULL. */
 static const char *group_fault(const struct layout_group *group)
 {
         if (!string_is_sane(&group->name))
@@ -306,17 +200,46 @@ static const char *group_fault(const struct layout_group *group)
                 return "unknown codec, expected none (0)";
         if (!group->n_shards || group->n_shards > LAYOUT_SHARDS_MAX)
                 return "n_shards must be 1 to 1024";
-        if (group->padded_bytes < group->page_bytes)
-                return "padded_bytes is below page_bytes";
-        if (group->page_bytes > LAYOUT_OBJECT_MAX)
-                return "page_bytes is above 1073741824";
-        if (kind_is_paged(group->kind) && (!group->page_tokens || !group->page_bytes))
-                return "a paged group needs page_tokens and page_bytes";
+        if (kind_is_paged(group->kind) && !group->page_tokens)
+                return "a paged group needs page_tokens";
         if (group->kind == LAYOUT_STATE && group->page_tokens)
                 return "a state group has no pages: page_tokens must be 0";
         if ((group->kind == LAYOUT_WINDOW) != !!group->window_tokens)
                 return "window_tokens goes with the kind window, and only with it";
-        return tensors_fault(group);
+        return NULL;
+}
+
+static int validate_groups(const struct layout *layout, struct why *why)
+{
+        uint32_t n_rows = 0;
+
+        if (layout->n_rows > LAYOUT_ROWS_MAX) {
+                why_set(why, "layout: %u rows, expected at most %u", layout->n_rows,
+                        LAYOUT_ROWS_MAX);
+                return err_raise(-EINVAL);
+        }
+        for (uint16_t i = 0; i < layout->n_groups; i++) {
+                const struct layout_group *group = &layout->groups[i];
+                const char *fault = group_fault(group);
+                int r;
+
+                if (!fault && group->n_rows && group->first_row != n_rows)
+                        fault = "its rows do not follow those of the group before";
+                n_rows += group->n_rows;
+                if (!fault && n_rows > layout->n_rows)
+                        fault = "has rows that the layout lacks";
+                if (fault)
+                        return refuse_group(layout, i, why, fault);
+                r = validate_rows(layout, i, why);
+                if (r)
+                        return r;
+        }
+        if (n_rows != layout->n_rows) {
+                why_set(why, "layout: %u rows, of which the groups have %u", layout->n_rows,
+                        n_rows);
+                return err_raise(-EINVAL);
+        }
+        return 0;
 }
 
 static uint64_t lcm(uint64_t a, uint64_t b)
@@ -352,6 +275,23 @@ uint32_t layout_page_lcm(const struct layout *layout)
         return page_lcm(layout);
 }
 
+/* Names the first group that the chunk does not suit, and the chunks that suit all. */
+static int refuse_multiple(const struct layout *layout, uint32_t unit, struct why *why)
+{
+        uint32_t chunk = layout->chunk_tokens;
+        uint64_t above = ((uint64_t)chunk / unit + 1) * unit;
+        struct why full;
+        uint16_t i = 0;
+
+        while (!kind_is_paged(layout->groups[i].kind) || !(chunk % layout->groups[i].page_tokens))
+                i++;
+        why_set(&full,
+                "chunk_tokens is %u, no multiple of this group's page_tokens %u; the smallest "
+                "that suits every group is %u, the next above is %llu; or 0: the daemon chooses",
+                chunk, layout->groups[i].page_tokens, unit, (unsigned long long)above);
+        return refuse_group(layout, i, why, full.text);
+}
+
 /* A chunk of the smallest legal size must fit even before the daemon has chosen one. */
 static int validate_chunk(const struct layout *layout, struct why *why)
 {
@@ -366,34 +306,27 @@ static int validate_chunk(const struct layout *layout, struct why *why)
                         layout->chunk_tokens, LAYOUT_CHUNK_MAX);
                 return err_raise(-EINVAL);
         }
-        if (chunk % unit) {
-                uint64_t above = ((uint64_t)chunk / unit + 1) * unit;
-
-                why_set(why,
-                        "layout: chunk_tokens is %u, expected a multiple of %u, such as %llu, or 0",
-                        chunk, unit, (unsigned long long)above);
-                return err_raise(-EINVAL);
-        }
+        if (chunk % unit)
+                return refuse_multiple(layout, unit, why);
         for (uint16_t i = 0; i < layout->n_groups; i++) {
                 const struct layout_group *group = &layout->groups[i];
 
-                if (kind_is_paged(group->kind) &&
-                    chunk / group->page_tokens > LAYOUT_OBJECT_MAX / group->page_bytes)
-                        return refuse_group(i, group, why,
-                                            "a chunk is above 1073741824 bytes; "
-                                            "chunk_tokens must be smaller");
+                for (uint16_t j = 0; kind_is_paged(group->kind) && j < group->n_rows; j++)
+                        if (chunk / group->page_tokens >
+                            LAYOUT_OBJECT_MAX / layout_row_at(layout, i, j)->page_bytes)
+                                return refuse_group(layout, i, why,
+                                                    "a chunk is above 1073741824 bytes; "
+                                                    "chunk_tokens must be smaller");
         }
         return 0;
 }
 
-int layout_validate(const struct layout *layout, struct why *why)
+static int validate_head(const struct layout *layout, struct why *why)
 {
-        uint32_t n_cells;
-
-        for (size_t i = 0; i < N_STRINGS; i++)
-                if (!string_is_sane(string_of(layout, i))) {
+        for (size_t i = 0; i < LAYOUT_N_STRINGS; i++)
+                if (!string_is_sane(&layout->strings[i])) {
                         why_set(why, "layout: %s is longer than %u bytes or has control characters",
-                                strings[i].name, LAYOUT_STRING_MAX);
+                                layout_string_names[i], LAYOUT_STRING_MAX);
                         return err_raise(-EINVAL);
                 }
         if (!layout->tp || !layout->pp || !layout->cp) {
@@ -406,12 +339,18 @@ int layout_validate(const struct layout *layout, struct why *why)
                         LAYOUT_GROUPS_MAX);
                 return err_raise(-EINVAL);
         }
-        for (uint16_t i = 0; i < layout->n_groups; i++) {
-                const char *fault = group_fault(&layout->groups[i]);
+        return 0;
+}
 
-                if (fault)
-                        return refuse_group(i, &layout->groups[i], why, fault);
-        }
+int layout_validate(const struct layout *layout, struct why *why)
+{
+        uint32_t n_cells;
+        int r = validate_head(layout, why);
+
+        if (!r)
+                r = validate_groups(layout, why);
+        if (r)
+                return r;
         n_cells = layout_n_cells(layout);
         if (!n_cells || n_cells > LAYOUT_CELLS_MAX) {
                 why_set(why, "layout: %u (group, shard) cells that are stored, expected 1 to %u",
@@ -421,27 +360,42 @@ int layout_validate(const struct layout *layout, struct why *why)
         return validate_chunk(layout, why);
 }
 
-uint64_t layout_object_bytes(const struct layout *layout, uint16_t group)
-{
-        const struct layout_group *g = &layout->groups[group];
+/* ---- sizes and cells ---- */
 
-        if (g->kind == LAYOUT_SCRATCH)
+static uint64_t object_bytes(const struct layout *layout, const struct layout_group *group,
+                             const struct layout_row *row)
+{
+        if (group->kind == LAYOUT_SCRATCH)
                 return 0;
-        if (g->kind == LAYOUT_STATE)
-                return g->page_bytes;
-        return layout->chunk_tokens / g->page_tokens * g->page_bytes;
+        if (group->kind == LAYOUT_STATE)
+                return row->page_bytes;
+        return layout->chunk_tokens / group->page_tokens * row->page_bytes;
 }
 
-uint64_t layout_largest_object(const struct layout *layout)
+uint64_t layout_object_bytes(const struct layout *layout, uint16_t group, uint16_t shard)
+{
+        const struct layout_row *row = layout_row(layout, group, shard);
+
+        return row ? object_bytes(layout, &layout->groups[group], row) : 0;
+}
+
+uint64_t layout_largest_object(const struct layout *layout, uint16_t *ret_group)
 {
         uint64_t largest = 0;
+        uint16_t group = 0;
 
-        for (uint16_t i = 0; i < layout->n_groups; i++) {
-                uint64_t bytes = layout_object_bytes(layout, i);
+        for (uint16_t i = 0; i < layout->n_groups; i++)
+                for (uint16_t j = 0; j < layout->groups[i].n_rows; j++) {
+                        uint64_t bytes = object_bytes(layout, &layout->groups[i],
+                                                      layout_row_at(layout, i, j));
 
-                if (bytes > largest)
+                        if (bytes <= largest)
+                                continue;
                         largest = bytes;
-        }
+                        group = i;
+                }
+        if (ret_group)
+                *ret_group = group;
         return largest;
 }
 
@@ -466,9 +420,4 @@ int layout_cell(const struct layout *layout, uint16_t group, uint16_t shard)
                 if (layout->groups[i].kind != LAYOUT_SCRATCH)
                         cell += layout->groups[i].n_shards;
         return (int)(cell + shard);
-}
-
-int layout_id(struct digest *ret_id, const uint8_t *encoding, size_t length)
-{
-        return digest_of_bytes(ret_id, encoding, length);
 }

@@ -178,9 +178,17 @@ static size_t encode_layout(uint8_t *buffer, size_t size)
                             .kind = LAYOUT_ATTENTION,
                             .n_shards = 1,
                             .page_tokens = TEST_CHUNK_TOKENS,
-                            .page_bytes = TEST_CHUNK_BYTES,
-                            .padded_bytes = TEST_CHUNK_BYTES},
-                           {.name = {"state", 5}, .kind = LAYOUT_STATE, .n_shards = 1}},
+                            .n_rows = 1},
+                           {.name = {"state", 5},
+                            .kind = LAYOUT_STATE,
+                            .n_shards = 1,
+                            .first_row = 1,
+                            .n_rows = 1}},
+                .n_rows = 2,
+                .rows = {{.n_shards = 1,
+                          .page_bytes = TEST_CHUNK_BYTES,
+                          .padded_bytes = TEST_CHUNK_BYTES},
+                         {.n_shards = 1}},
         };
         int length = layout_encode(&layout, buffer, size);
 

@@ -7,17 +7,19 @@
  *   p = struct.pack
  *   def s(x): return p("<H", len(x)) + x.encode()
  *   def tensor(n, d, b): return s(n) + s(d) + p("<Q", b)
- *   def group(n, kind, shards, tokens, window, page, padded, *t):
- *       return s(n) + p("<BBHIIQQH", kind, 0, shards, tokens, window, page, padded,
- *                       len(t)) + b"".join(t)
- *   e = b"KVTL" + p("<HH", 1, 0) + b"".join(map(s, ["org/model", "main", "bfloat16",
+ *   def row(first, shards, page, padded, *t):
+ *       return p("<HHQQH", first, shards, page, padded, len(t)) + b"".join(t)
+ *   def group(n, kind, shards, tokens, window, *rows):
+ *       return s(n) + p("<BBHIIH", kind, 0, shards, tokens, window, len(rows)) + b"".join(rows)
+ *   e = b"KVTL" + p("<HH", 2, 0) + b"".join(map(s, ["org/model", "main", "bfloat16",
  *       "bfloat16", "engine", "1.2.3", "NHD", ""]))
  *   e += p("<IIHHHH", 1, 48, 2, 1, 1, 4)
- *   e += group("full", 1, 2, 16, 0, 65536, 69632,
- *              tensor("k", "bf16", 32768), tensor("v", "bf16", 32768))
- *   e += group("window", 2, 2, 24, 1024, 4096, 4096)
- *   e += group("scratch", 6, 2, 0, 0, 100, 100)
- *   e += group("state", 5, 1, 0, 0, 1000000, 1000000)
+ *   e += group("full", 1, 3, 16, 0,
+ *              row(0, 2, 65536, 69632, tensor("k", "bf16", 32768), tensor("v", "bf16", 32768)),
+ *              row(2, 1, 32768, 32768, tensor("k", "bf16", 32768)))
+ *   e += group("window", 2, 2, 24, 1024, row(0, 2, 4096, 4096))
+ *   e += group("scratch", 6, 2, 0, 0, row(0, 2, 100, 100))
+ *   e += group("state", 5, 1, 0, 0, row(0, 1, 1000000, 1000000))
  *   print(len(e), hashlib.sha256(e).hexdigest())
  */
 #include <check.h>
@@ -27,25 +29,27 @@
 
 #include "proto/layout.h"
 
-#define ENCODED_BYTES 267
-#define ID            "e16a49c7304c2db820e270765e30db12cdeb5ad775fc586ddf6110219341f213"
+#define ENCODED_BYTES 330
+#define ID            "e2d7ced20c79fea670265b8f439acf5d51386dc7fe4c5cb3bf7e6aca8ab6c0bd"
 
 #define TEXT(literal) ((struct layout_string){(literal), sizeof(literal) - 1})
 
 static struct layout layout;
 static uint8_t tensors[256];
+static size_t tensors_used;
 static uint8_t encoding[LAYOUT_BYTES_MAX];
 
-static void add_tensor(struct layout_group *group, struct layout_string name, uint64_t bytes)
+/* Rows are given their tensors one after another. */
+static void add_tensor(struct layout_row *row, struct layout_string name, uint64_t bytes)
 {
-        int r = layout_tensor_encode(tensors + group->tensors_bytes,
-                                     sizeof(tensors) - group->tensors_bytes, name, TEXT("bf16"),
-                                     bytes);
+        int r = layout_tensor_encode(tensors + tensors_used, sizeof(tensors) - tensors_used, name,
+                                     TEXT("bf16"), bytes);
 
         ck_assert_int_gt(r, 0);
-        group->tensors = tensors;
-        group->tensors_bytes += (uint32_t)r;
-        group->n_tensors++;
+        if (!row->n_tensors++)
+                row->tensors = tensors + tensors_used;
+        row->tensors_bytes += (uint32_t)r;
+        tensors_used += (size_t)r;
 }
 
 static void setup(void)
@@ -66,30 +70,31 @@ static void setup(void)
                 .n_groups = 4,
                 .groups = {{.name = TEXT("full"),
                             .kind = LAYOUT_ATTENTION,
-                            .n_shards = 2,
-                            .page_tokens = 16,
-                            .page_bytes = 65536,
-                            .padded_bytes = 69632},
+                            .n_shards = 3,
+                            .page_tokens = 16},
                            {.name = TEXT("window"),
                             .kind = LAYOUT_WINDOW,
                             .n_shards = 2,
                             .page_tokens = 24,
-                            .window_tokens = 1024,
-                            .page_bytes = 4096,
-                            .padded_bytes = 4096},
-                           {.name = TEXT("scratch"),
-                            .kind = LAYOUT_SCRATCH,
-                            .n_shards = 2,
-                            .page_bytes = 100,
-                            .padded_bytes = 100},
-                           {.name = TEXT("state"),
-                            .kind = LAYOUT_STATE,
-                            .n_shards = 1,
-                            .page_bytes = 1000000,
-                            .padded_bytes = 1000000}},
+                            .window_tokens = 1024},
+                           {.name = TEXT("scratch"), .kind = LAYOUT_SCRATCH, .n_shards = 2},
+                           {.name = TEXT("state"), .kind = LAYOUT_STATE, .n_shards = 1}},
         };
-        add_tensor(&layout.groups[0], TEXT("k"), 32768);
-        add_tensor(&layout.groups[0], TEXT("v"), 32768);
+        struct layout_row rows[] = {
+                {.n_shards = 2, .page_bytes = 65536, .padded_bytes = 69632},
+                {.first_shard = 2, .n_shards = 1, .page_bytes = 32768, .padded_bytes = 32768},
+                {.n_shards = 2, .page_bytes = 4096, .padded_bytes = 4096},
+                {.n_shards = 2, .page_bytes = 100, .padded_bytes = 100},
+                {.n_shards = 1, .page_bytes = 1000000, .padded_bytes = 1000000},
+        };
+        const uint16_t groups[] = {0, 0, 1, 2, 3};
+
+        tensors_used = 0;
+        add_tensor(&rows[0], TEXT("k"), 32768);
+        add_tensor(&rows[0], TEXT("v"), 32768);
+        add_tensor(&rows[1], TEXT("k"), 32768);
+        for (size_t i = 0; i < 5; i++)
+                ck_assert_int_eq(layout_add_row(&layout, groups[i], &rows[i]), 0);
 }
 
 static void encode(void)
@@ -143,7 +148,7 @@ START_TEST(decoding_gives_the_same_bytes_again)
         ck_assert_msg(!layout_decode(&decoded, encoding, ENCODED_BYTES, &why), "%s", why.text);
         ck_assert_uint_eq(decoded.n_groups, 4);
         ck_assert_uint_eq(decoded.groups[1].window_tokens, 1024);
-        ck_assert_uint_eq(decoded.groups[0].padded_bytes, 69632);
+        ck_assert_uint_eq(layout_row(&decoded, 0, 1)->padded_bytes, 69632);
         ck_assert_mem_eq(decoded.engine_build.bytes, "1.2.3", decoded.engine_build.length);
         ck_assert_int_eq(layout_encode(&decoded, again, sizeof(again)), ENCODED_BYTES);
         ck_assert_mem_eq(again, encoding, ENCODED_BYTES);
@@ -178,9 +183,14 @@ START_TEST(every_field_is_part_of_the_id)
         DIFFERS(groups[0].name, TEXT("fall"));
         DIFFERS(groups[0].kind, LAYOUT_INDEX);
         DIFFERS(groups[0].n_shards, 1);
+        DIFFERS(groups[0].codec, 1);
         DIFFERS(groups[0].page_tokens, 8);
-        DIFFERS(groups[0].page_bytes, 65535);
-        DIFFERS(groups[0].padded_bytes, 65536);
+        DIFFERS(rows[0].page_bytes, 65535);
+        DIFFERS(rows[0].padded_bytes, 65536);
+        DIFFERS(rows[0].first_shard, 1);
+        DIFFERS(rows[0].n_shards, 1);
+        DIFFERS(rows[1].tensors, layout.rows[0].tensors + 15);
+        DIFFERS(is_partial, true);
         DIFFERS(groups[1].window_tokens, 1023);
 }
 END_TEST
@@ -209,10 +219,10 @@ START_TEST(another_version_or_flag_is_refused)
         encoding[0] = 'X';
         ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), -EINVAL);
         encoding[0] = 'K';
-        encoding[4] = 2;
-        ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), -EINVAL);
-        ck_assert_ptr_nonnull(strstr(why.text, "version 2, flags 0x0, expected version 1"));
         encoding[4] = 1;
+        ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), -EINVAL);
+        ck_assert_ptr_nonnull(strstr(why.text, "version 1, flags 0x0, expected version 2"));
+        encoding[4] = 2;
         encoding[7] = 0x80;
         ck_assert_int_eq(decode_exactly(ENCODED_BYTES, &why), -EINVAL);
 }
@@ -256,7 +266,12 @@ END_TEST
 START_TEST(a_chunk_that_is_no_multiple_is_refused_with_one_that_is)
 {
         layout.chunk_tokens = 64;
-        assert_refused("chunk_tokens is 64, expected a multiple of 48, such as 96");
+        assert_refused(
+                "group 1 \"window\": chunk_tokens is 64, no multiple of this group's "
+                "page_tokens 24; the smallest that suits every group is 48, the next above is 96");
+        layout.chunk_tokens = 72;
+        assert_refused("group 0 \"full\": chunk_tokens is 72, no multiple of this group's "
+                       "page_tokens 16; the smallest that suits every group is 48");
         layout.chunk_tokens = 0;
         ck_assert_int_eq(layout_validate(&layout, NULL), 0);
 }
@@ -273,7 +288,7 @@ END_TEST
 
 START_TEST(a_chunk_has_a_limit_in_tokens)
 {
-        layout.groups[0].page_bytes = layout.groups[1].page_bytes = 1;
+        layout.rows[0].page_bytes = layout.rows[1].page_bytes = layout.rows[2].page_bytes = 1;
         layout.chunk_tokens = LAYOUT_CHUNK_MAX / 48 * 48;
         ck_assert_int_eq(layout_validate(&layout, NULL), 0);
         layout.chunk_tokens += 48;
@@ -307,18 +322,111 @@ START_TEST(each_rule_of_a_group_is_kept)
         REFUSED(layout.groups[0].n_shards = 0, "n_shards must be 1 to 1024");
         REFUSED(layout.groups[0].n_shards = 1025, "n_shards must be 1 to 1024");
         REFUSED(layout.groups[0].page_tokens = 0, "needs page_tokens");
-        REFUSED(layout.groups[0].page_bytes = 0, "needs page_tokens and page_bytes");
-        REFUSED(layout.groups[0].padded_bytes = 65535, "padded_bytes is below");
         REFUSED(layout.groups[0].window_tokens = 1, "window_tokens");
         REFUSED(layout.groups[1].window_tokens = 0, "group 1 \"window\": window_tokens");
         REFUSED(layout.groups[3].page_tokens = 1, "group 3 \"state\": a state group has no pages");
-        REFUSED(layout.groups[3].padded_bytes = layout.groups[3].page_bytes = (1u << 30) + 1,
-                "page_bytes is above");
-        REFUSED(layout.groups[0].n_tensors = 1, "n_tensors does not agree");
-        REFUSED(layout.groups[0].n_tensors = 3, "n_tensors does not agree");
-        REFUSED(layout.groups[0].n_tensors = 513, "more than 512 tensors");
         REFUSED(layout.groups[0].name = TEXT("a\nb"), "group 0: its name");
-        REFUSED(add_tensor(&layout.groups[0], TEXT("\x7f"), 1), "a tensor's name or dtype");
+        REFUSED(layout.groups[1].first_row = 1, "its rows do not follow those of the group before");
+        REFUSED(layout.groups[3].n_rows = 2, "group 3 \"state\": has rows that the layout lacks");
+        REFUSED(layout.n_rows = 6, "6 rows, of which the groups have 5");
+        REFUSED(layout.n_rows = 1025, "1025 rows, expected at most 1024");
+}
+END_TEST
+
+START_TEST(each_rule_of_a_row_is_kept)
+{
+        REFUSED(layout.rows[1].page_bytes = 0,
+                "group 0 \"full\": shards 2 to 2: a paged group needs page_bytes");
+        REFUSED(layout.rows[0].padded_bytes = 65535, "shards 0 to 1: padded_bytes is below");
+        REFUSED(layout.rows[4].padded_bytes = layout.rows[4].page_bytes = (1u << 30) + 1,
+                "page_bytes is above");
+        REFUSED(layout.rows[0].n_tensors = 1, "n_tensors does not agree");
+        REFUSED(layout.rows[0].n_tensors = 3, "n_tensors does not agree");
+        REFUSED(layout.rows[0].n_tensors = 513, "more than 512 tensors");
+        REFUSED(add_tensor(&layout.rows[1], TEXT("\x7f"), 1), "a tensor's name or dtype");
+        REFUSED(layout.rows[0].n_shards = 0, "a row needs shards");
+        REFUSED(layout.rows[1].n_shards = 2, "below the group's n_shards");
+        REFUSED(layout.rows[1].first_shard = 1, "in the order of their shards and not overlap");
+}
+END_TEST
+
+START_TEST(rows_cover_every_shard_unless_the_layout_is_partial)
+{
+        REFUSED(layout.rows[0].n_shards = 1, "2 to 2: there is no row for the shards before");
+        REFUSED(layout.groups[0].n_shards = 4, "no row for its last shards");
+        ck_assert(layout_is_complete(&layout));
+        layout.is_partial = true;
+        layout.rows[0].n_shards = 1;
+        layout.groups[0].n_shards = 4;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+        ck_assert(!layout_is_complete(&layout));
+        ck_assert_ptr_null(layout_row(&layout, 0, 1));
+        ck_assert_ptr_eq(layout_row(&layout, 0, 2), &layout.rows[1]);
+        ck_assert_ptr_null(layout_row(&layout, 0, 3));
+        ck_assert_uint_eq(layout_object_bytes(&layout, 0, 3), 0);
+}
+END_TEST
+
+START_TEST(rows_that_hold_the_same_are_one)
+{
+        struct layout_row row = layout.rows[4];
+
+        REFUSED(layout.rows[1].page_bytes = 65536; layout.rows[1].padded_bytes = 69632;
+                layout.rows[1].tensors = layout.rows[0].tensors;
+                layout.rows[1].tensors_bytes = layout.rows[0].tensors_bytes;
+                layout.rows[1].n_tensors = 2, "holds the same as the row before");
+        layout.groups[3].n_shards = 4;
+        row.first_shard = 1;
+        ck_assert_int_eq(layout_add_row(&layout, 3, &row), 0);
+        ck_assert_uint_eq(layout.n_rows, 5);
+        ck_assert_uint_eq(layout.rows[4].n_shards, 2);
+        row.first_shard = 3;
+        ck_assert_int_eq(layout_add_row(&layout, 3, &row), 0);
+        ck_assert_uint_eq(layout.n_rows, 6);
+        layout.is_partial = true;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+}
+END_TEST
+
+START_TEST(only_who_asks_for_it_decodes_a_partial_layout)
+{
+        uint8_t again[ENCODED_BYTES];
+        struct layout decoded;
+        struct why why = {""};
+        int length;
+
+        layout.is_partial = true;
+        layout.n_rows = 1;
+        layout.groups[0].n_rows = 1;
+        for (uint16_t i = 1; i < 4; i++)
+                layout.groups[i].n_rows = 0;
+        length = layout_encode(&layout, encoding, sizeof(encoding));
+        ck_assert_int_gt(length, 0);
+        ck_assert_int_eq(layout_decode(&decoded, encoding, (size_t)length, &why), -EINVAL);
+        ck_assert_ptr_nonnull(strstr(why.text, "flags 0x1, expected version 2, flags 0"));
+        ck_assert_int_eq(layout_decode_partial(&decoded, encoding, (size_t)length, &why), 0);
+        ck_assert(decoded.is_partial);
+        ck_assert_uint_eq(decoded.groups[3].n_rows, 0);
+        ck_assert_uint_eq(layout_object_bytes(&decoded, 0, 1), 3 * 65536);
+        ck_assert_int_eq(layout_encode(&decoded, again, sizeof(again)), length);
+        ck_assert_mem_eq(again, encoding, (size_t)length);
+}
+END_TEST
+
+START_TEST(tensors_are_read_one_after_another)
+{
+        struct layout_tensor tensor;
+        uint32_t position = 0;
+
+        ck_assert(layout_tensor_next(&layout.rows[0], &position, &tensor));
+        ck_assert_mem_eq(tensor.name.bytes, "k", 1);
+        ck_assert(layout_tensor_next(&layout.rows[0], &position, &tensor));
+        ck_assert_mem_eq(tensor.name.bytes, "v", 1);
+        ck_assert_mem_eq(tensor.dtype.bytes, "bf16", 4);
+        ck_assert_uint_eq(tensor.bytes, 32768);
+        ck_assert(!layout_tensor_next(&layout.rows[0], &position, &tensor));
+        position = 0;
+        ck_assert(!layout_tensor_next(&layout.rows[4], &position, &tensor));
 }
 END_TEST
 
@@ -342,36 +450,48 @@ END_TEST
 START_TEST(a_layout_stores_something_and_not_too_many_cells)
 {
         layout.groups[0].n_shards = 1021;
+        layout.rows[1].n_shards = 1019;
         ck_assert_int_eq(layout_validate(&layout, NULL), 0);
         layout.groups[0].n_shards = 1022;
+        layout.rows[1].n_shards = 1020;
         assert_refused("1025 (group, shard) cells");
         layout.groups[0] = layout.groups[2];
-        layout.n_groups = 1;
+        layout.groups[0].first_row = 0;
+        layout.rows[0] = layout.rows[3];
+        layout.n_groups = layout.n_rows = 1;
         assert_refused("0 (group, shard) cells");
 }
 END_TEST
 
 START_TEST(cells_count_groups_then_shards_without_scratch)
 {
-        ck_assert_uint_eq(layout_n_cells(&layout), 5);
+        ck_assert_uint_eq(layout_n_cells(&layout), 6);
         ck_assert_int_eq(layout_cell(&layout, 0, 0), 0);
         ck_assert_int_eq(layout_cell(&layout, 0, 1), 1);
-        ck_assert_int_eq(layout_cell(&layout, 1, 0), 2);
-        ck_assert_int_eq(layout_cell(&layout, 3, 0), 4);
+        ck_assert_int_eq(layout_cell(&layout, 1, 0), 3);
+        ck_assert_int_eq(layout_cell(&layout, 3, 0), 5);
         ck_assert_int_eq(layout_cell(&layout, 2, 0), -1);
-        ck_assert_int_eq(layout_cell(&layout, 0, 2), -1);
+        ck_assert_int_eq(layout_cell(&layout, 0, 3), -1);
         ck_assert_int_eq(layout_cell(&layout, 4, 0), -1);
 }
 END_TEST
 
 START_TEST(sizes_come_from_chunks_and_pages)
 {
+        uint16_t group;
+
         ck_assert_uint_eq(layout_page_lcm(&layout), 48);
-        ck_assert_uint_eq(layout_object_bytes(&layout, 0), 3 * 65536);
-        ck_assert_uint_eq(layout_object_bytes(&layout, 1), 2 * 4096);
-        ck_assert_uint_eq(layout_object_bytes(&layout, 2), 0);
-        ck_assert_uint_eq(layout_object_bytes(&layout, 3), 1000000);
-        ck_assert_uint_eq(layout_largest_object(&layout), 1000000);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 0, 1), 3 * 65536);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 0, 2), 3 * 32768);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 0, 3), 0);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 1, 0), 2 * 4096);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 2, 0), 0);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 3, 0), 1000000);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 4, 0), 0);
+        ck_assert_uint_eq(layout_largest_object(&layout, NULL), 1000000);
+        layout.chunk_tokens = 480;
+        ck_assert_uint_eq(layout_largest_object(&layout, &group), 30 * 65536);
+        ck_assert_uint_eq(group, 0);
         layout.groups[0] = layout.groups[3];
         layout.n_groups = 1;
         ck_assert_uint_eq(layout_page_lcm(&layout), 1);
@@ -385,6 +505,9 @@ static void add_rules(TCase *tcase)
         tcase_add_test(tcase, a_chunk_has_a_limit_in_tokens);
         tcase_add_test(tcase, a_chunk_above_the_limit_is_refused);
         tcase_add_test(tcase, each_rule_of_a_group_is_kept);
+        tcase_add_test(tcase, each_rule_of_a_row_is_kept);
+        tcase_add_test(tcase, rows_cover_every_shard_unless_the_layout_is_partial);
+        tcase_add_test(tcase, rows_that_hold_the_same_are_one);
         tcase_add_test(tcase, each_rule_of_a_layout_is_kept);
         tcase_add_test(tcase, a_layout_stores_something_and_not_too_many_cells);
 }
@@ -403,6 +526,8 @@ int main(void)
         tcase_add_test(tcase, no_encoding_passes_cut_short_or_with_bytes_behind);
         tcase_add_test(tcase, another_version_or_flag_is_refused);
         tcase_add_test(tcase, more_groups_than_there_is_room_for_are_refused);
+        tcase_add_test(tcase, only_who_asks_for_it_decodes_a_partial_layout);
+        tcase_add_test(tcase, tensors_are_read_one_after_another);
         tcase_add_test(tcase, a_refused_decode_leaves_the_layout_alone);
         tcase_add_test(tcase, a_buffer_too_small_is_said);
         add_rules(tcase);
