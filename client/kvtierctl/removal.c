@@ -20,17 +20,15 @@ struct request {
 
 enum { OPTION_DIGEST = 256, OPTION_GROUP, OPTION_SHARD, OPTION_TIER };
 
-#define BOUNDARY_OPTIONS                                                                           \
-        {"digest",                                                                                 \
-         OPTION_DIGEST,                                                                            \
-         "KEY",                                                                                    \
-         0,                                                                                        \
-         "Only one boundary: its digest, as kvtierctl ls shows it. LAYOUT may be left out then",   \
-         0},                                                                                       \
-                {"group", OPTION_GROUP, "N", 0, "Only this group of the boundary", 0},             \
-        {                                                                                          \
-                "shard", OPTION_SHARD, "N", 0, "Only this shard of the boundary", 0                \
-        }
+/* evict has them all, clear those behind the first. */
+static const struct argp_option options[] = {
+        {"tier", OPTION_TIER, "TIER", 0, "host (the default) or nvme", 0},
+        {"digest", OPTION_DIGEST, "KEY", 0,
+         "Only one boundary: its digest, as kvtierctl ls shows it. LAYOUT may be left out then", 0},
+        {"group", OPTION_GROUP, "N", 0, "Only this group of the boundary", 0},
+        {"shard", OPTION_SHARD, "N", 0, "Only this shard of the boundary", 0},
+        {0},
+};
 
 static long parse_part(struct argp_state *state, const char *what, const char *value)
 {
@@ -125,11 +123,6 @@ static int drop(struct context *context, const char *name, const struct request 
 
 int evict_command(struct context *context, int argc, char **argv)
 {
-        static const struct argp_option options[] = {
-                {"tier", OPTION_TIER, "TIER", 0, "host (the default) or nvme", 0},
-                BOUNDARY_OPTIONS,
-                {0},
-        };
         static const struct argp argp = {
                 .options = options, .parser = parse, .args_doc = "[LAYOUT]"};
         struct request request = {.group = ANY, .shard = ANY};
@@ -143,9 +136,8 @@ int evict_command(struct context *context, int argc, char **argv)
 
 int clear_command(struct context *context, int argc, char **argv)
 {
-        static const struct argp_option options[] = {BOUNDARY_OPTIONS, {0}};
         static const struct argp argp = {
-                .options = options, .parser = parse, .args_doc = "[LAYOUT]"};
+                .options = &options[1], .parser = parse, .args_doc = "[LAYOUT]"};
         struct request request = {.group = ANY, .shard = ANY};
 
         command_parse(context, &argp,
