@@ -166,6 +166,11 @@ int message_next_key(struct message_cursor *cursor, struct wire_key_item *ret_it
         return r;
 }
 
+int message_next_mark(struct message_cursor *cursor, struct wire_mark_item *ret_item)
+{
+        return next_record(cursor, ret_item, sizeof(*ret_item));
+}
+
 int message_next_result(struct message_cursor *cursor, struct wire_result_item *ret_item,
                         const struct wire_extent **ret_extents, const uint64_t **ret_pieces)
 {

@@ -85,6 +85,7 @@ int message_next_commit(struct message_cursor *cursor, struct wire_commit_item *
 int message_next_lease(struct message_cursor *cursor, uint64_t *ret_lease);
 int message_next_key(struct message_cursor *cursor, struct wire_key_item *ret_item,
                      const struct wire_page_run **ret_runs);
+int message_next_mark(struct message_cursor *cursor, struct wire_mark_item *ret_item);
 int message_next_result(struct message_cursor *cursor, struct wire_result_item *ret_item,
                         const struct wire_extent **ret_extents, const uint64_t **ret_pieces);
 

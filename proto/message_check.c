@@ -129,7 +129,7 @@ static int check_attach(struct check *check)
         const struct wire_attach *attach = (const void *)check->packet;
         int r;
 
-        check_flags(check, "part", 0, attach->flags, 0);
+        check_flags(check, "part", 0, attach->flags, WIRE_ATTACH_NO_LOADS | WIRE_ATTACH_NO_STORES);
         if (attach->header.n_items > LAYOUT_SHARDS_MAX)
                 return invalid(check, "n_items is %u shards, expected at most %u",
                                attach->header.n_items, LAYOUT_SHARDS_MAX);
@@ -183,7 +183,7 @@ static int check_batch(struct check *check)
         if (batch->timeout_ns && !(reads && batch->flags & WIRE_ACQUIRE_WAIT))
                 return invalid(check, "timeout_ns is %llu without the flag WAIT, expected 0",
                                (unsigned long long)batch->timeout_ns);
-        if (batch->layout && !reads && kind != WIRE_RESERVE)
+        if (batch->layout && !reads && kind != WIRE_RESERVE && kind != WIRE_MARK)
                 return invalid(check, "layout is %u, expected 0", batch->layout);
         return check_part(check, batch);
 }
@@ -292,6 +292,38 @@ static int check_keys(struct check *check)
                 r = take(check, "runs", item->n_runs, sizeof(*runs));
                 if (!r)
                         r = check_runs(check, runs, item->n_runs, i);
+        }
+        return r;
+}
+
+/* One thing at a time, or the two parts of a reclaim. */
+static bool is_one_mark(uint32_t flags)
+{
+        uint32_t reclaims = WIRE_MARK_RECLAIM_BELOW | WIRE_MARK_RECLAIM_PREFIX;
+
+        return flags == WIRE_MARK_PIN || flags == WIRE_MARK_UNPIN ||
+               (flags && !(flags & ~reclaims));
+}
+
+static int check_marks(struct check *check)
+{
+        const struct wire_mark_item *items;
+        int r = check_batch(check);
+
+        if (r)
+                return r;
+        items = (const void *)(check->packet + check->offset);
+        r = take(check, "items", check->header->n_items, sizeof(*items));
+        for (uint32_t i = 0; !r && i < check->header->n_items; i++) {
+                const uint32_t known = WIRE_MARK_RECLAIM_BELOW | WIRE_MARK_RECLAIM_PREFIX |
+                                       WIRE_MARK_PIN | WIRE_MARK_UNPIN;
+
+                check_flags(check, "item", i, items[i].flags, known);
+                if (items[i].reserved)
+                        r = invalid(check, "item %u: reserved is not 0", i);
+                else if (!is_one_mark(items[i].flags & known) && !(items[i].flags & ~known))
+                        r = invalid(check, "item %u: flags are 0x%x, expected one mark", i,
+                                    items[i].flags);
         }
         return r;
 }
@@ -450,6 +482,8 @@ static const struct kind {
         [WIRE_ADMIN_REPLY] = {sizeof(struct wire_header), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
                               check_text},
         [WIRE_BYE] = {sizeof(struct wire_bye), 0, check_bye},
+        [WIRE_MARK] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                       check_marks},
 };
 
 static const struct kind *find_kind(uint16_t number)

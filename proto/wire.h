@@ -51,7 +51,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
         X(15, RESULT)       /* daemon: outcomes per object */                                      \
         X(16, ADMIN)        /* client: JSON text, for kvtierctl */                                 \
         X(17, ADMIN_REPLY)  /* daemon: JSON text */                                                \
-        X(18, BYE)          /* daemon: why it disconnects */
+        X(18, BYE)          /* daemon: why it disconnects */                                       \
+        X(20, MARK)         /* client: reclaim, pin, unpin */
 
 enum wire_kind {
 #define WIRE_KIND_ENUM(number, name) WIRE_##name = number,
@@ -119,12 +120,16 @@ struct wire_arena {
 };
 _Static_assert(sizeof(struct wire_arena) == 72, "wire_arena");
 
+/* wire_attach.flags: what the library keeps from the engine, shown by `kvtierctl sessions` */
+#define WIRE_ATTACH_NO_LOADS  (1u << 1)
+#define WIRE_ATTACH_NO_STORES (1u << 2) /* its MARKs are refused, too */
+
 /* Followed by n_items x u16 shard (those on this node), then layout_bytes of encoding. */
 struct wire_attach {
         struct wire_header header;
         uint8_t engine_id[16];
         uint32_t layout_bytes;
-        uint32_t flags; /* none defined */
+        uint32_t flags; /* WIRE_ATTACH_* */
 };
 _Static_assert(sizeof(struct wire_attach) == 72, "wire_attach");
 
@@ -139,12 +144,12 @@ struct wire_attached {
 };
 _Static_assert(sizeof(struct wire_attached) == 48 + 48 + 512, "wire_attached");
 
-/* The fixed part of RESERVE, COMMIT, ABORT, ACQUIRE and RELEASE. */
+/* The fixed part of RESERVE, COMMIT, ABORT, ACQUIRE, RELEASE and MARK. */
 struct wire_batch {
         struct wire_header header;
         uint64_t set;         /* RESERVE, COMMIT, ABORT: 0, or the set they belong to */
         uint64_t timeout_ns;  /* ACQUIRE with WAIT: how long to wait for objects; else 0 */
-        uint32_t layout;      /* RESERVE, ACQUIRE, ADOPT: handle; else 0 */
+        uint32_t layout;      /* RESERVE, ACQUIRE, ADOPT, MARK: handle; else 0 */
         uint32_t flags;       /* WIRE_ACQUIRE_*; else 0 */
         uint32_t first;       /* index of the first item within the request */
         uint32_t total;       /* items of the whole request */
@@ -214,6 +219,23 @@ struct wire_adopt {
         uint8_t token[16];
 };
 _Static_assert(sizeof(struct wire_adopt) == 96, "wire_adopt");
+
+/*
+ * wire_mark_item.flags: PIN, UNPIN, or what is reclaimed, one or both. BELOW: all that
+ * hangs on the boundary. PREFIX: it and what is above it, up to what anything else needs.
+ */
+#define WIRE_MARK_RECLAIM_BELOW  (1u << 0)
+#define WIRE_MARK_RECLAIM_PREFIX (1u << 1)
+#define WIRE_MARK_PIN            (1u << 2)
+#define WIRE_MARK_UNPIN          (1u << 3)
+
+/* MARK: answered by one RESULT an item when all of them are done. */
+struct wire_mark_item {
+        struct digest boundary;
+        uint32_t flags;
+        uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_mark_item) == 40, "wire_mark_item");
 
 struct wire_cancel {
         struct wire_header header;

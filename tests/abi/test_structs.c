@@ -206,6 +206,12 @@ static const struct field wire_extent_fields[] = {
         FIELD(wire_extent, length, 16, 8),
 };
 
+static const struct field wire_mark_item_fields[] = {
+        FIELD(wire_mark_item, boundary, 0, 32),
+        FIELD(wire_mark_item, flags, 32, 4),
+        FIELD(wire_mark_item, reserved, 36, 4),
+};
+
 static const struct field wire_bye_fields[] = {
         FIELD(wire_bye, header, 0, 48),
         FIELD(wire_bye, status, 48, 4),
@@ -349,6 +355,7 @@ static const struct layout_rule rules[] = {
         RULE(wire_result_item, 64),
         RULE(wire_extent, 24),
         RULE(wire_bye, 568),
+        RULE(wire_mark_item, 40),
         RULE(presence_entry, 32),
         RULE(presence_header, 80),
         RULE(segment_extent, 16),

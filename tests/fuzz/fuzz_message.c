@@ -85,6 +85,17 @@ static void walk_keys(const uint8_t *packet, size_t fixed_bytes)
         }
 }
 
+static void walk_marks(const uint8_t *packet)
+{
+        struct message_cursor cursor;
+        struct wire_mark_item item;
+
+        begin(packet, sizeof(struct wire_batch));
+        message_cursor_init(&cursor, packet);
+        while (!message_next_mark(&cursor, &item))
+                append(&item, sizeof(item), 1);
+}
+
 static void walk_result(const uint8_t *packet)
 {
         struct message_cursor cursor;
@@ -130,6 +141,8 @@ static void walk(const uint8_t *packet, size_t size)
                 return walk_keys(packet, sizeof(struct wire_batch));
         case WIRE_ADOPT:
                 return walk_keys(packet, sizeof(struct wire_adopt));
+        case WIRE_MARK:
+                return walk_marks(packet);
         case WIRE_RESULT:
                 return walk_result(packet);
         case WIRE_ATTACH:

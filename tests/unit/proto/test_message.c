@@ -96,6 +96,18 @@ static void make_result(void)
         ck_assert_int_eq(message_append_result(&builder, &item, NULL, NULL), 0);
 }
 
+static void make_marks(void)
+{
+        struct wire_batch fixed = {.total = 2, .layout = 4};
+        struct wire_mark_item items[2] = {
+                {.boundary = {{7}}, .flags = WIRE_MARK_RECLAIM_BELOW | WIRE_MARK_RECLAIM_PREFIX},
+                {.boundary = {{8}}, .flags = WIRE_MARK_PIN},
+        };
+
+        begin(WIRE_MARK, &fixed, sizeof(fixed));
+        append(items, sizeof(items), 2);
+}
+
 static void make_attach(void)
 {
         struct wire_attach attach = {.layout_bytes = 5};
@@ -163,6 +175,8 @@ static void make(uint16_t kind)
         case WIRE_ACQUIRE:
         case WIRE_ADOPT:
                 return make_keys(kind);
+        case WIRE_MARK:
+                return make_marks();
         case WIRE_RESULT:
                 return make_result();
         case WIRE_ATTACH:
@@ -315,7 +329,7 @@ static const struct fault {
         {WIRE_ARENA, AT(wire_arena, page_bytes), 0, BAD, "page_bytes is 0"},
         {WIRE_ARENA, AT(wire_arena, page_bytes), 2048, BAD, "page_bytes is 2048"},
         {WIRE_ARENA, AT(wire_arena, page_bytes), 12288, BAD, "a power of two"},
-        {WIRE_ATTACH, AT(wire_attach, flags), 1, UNKNOWN, "unknown flags 0x1"},
+        {WIRE_ATTACH, AT(wire_attach, flags), 8, UNKNOWN, "unknown flags 0x8"},
         {WIRE_ATTACH, AT(wire_attach, layout_bytes), 0, BAD, "layout_bytes is 0"},
         {WIRE_ATTACH, AT(wire_attach, layout_bytes), 32769, BAD, "expected 1 to 32768"},
         {WIRE_ATTACH, AT(wire_attach, layout_bytes), 6, BAD, "6 bytes of layout need 6 bytes"},
@@ -369,6 +383,14 @@ static const struct fault {
         {WIRE_ADOPT, ITEM(wire_adopt, wire_key_item, n_runs), 1, BAD,
          "item 0: n_runs is 1, expected at most 0"},
         {WIRE_ADOPT, AT(wire_header, n_items), 0, BAD, "n_items is 0"},
+
+        {WIRE_MARK, AT(wire_batch, flags), 1, UNKNOWN, "MARK: part 0: unknown flags"},
+        {WIRE_MARK, AT(wire_batch, set), 5, BAD, "MARK: set is 5, expected 0"},
+        {WIRE_MARK, ITEM(wire_batch, wire_mark_item, reserved), 1, BAD, "item 0: reserved"},
+        {WIRE_MARK, ITEM(wire_batch, wire_mark_item, flags), 0, BAD, "flags are 0x0, expected one"},
+        {WIRE_MARK, ITEM(wire_batch, wire_mark_item, flags), 12, BAD, "flags are 0xc"},
+        {WIRE_MARK, ITEM(wire_batch, wire_mark_item, flags), 5, BAD, "flags are 0x5"},
+        {WIRE_MARK, ITEM(wire_batch, wire_mark_item, flags), 16, UNKNOWN, "item 0: unknown"},
 
         {WIRE_GRANTED, AT(wire_granted, status), 20, BAD, "status is 20"},
         {WIRE_GRANTED, AT(wire_granted, n_granted), TOO_MANY, BAD, "n_granted 16385"},
@@ -562,6 +584,22 @@ START_TEST(the_cursor_gives_leases_and_keys)
 }
 END_TEST
 
+START_TEST(the_cursor_gives_marks)
+{
+        struct message_cursor cursor;
+        struct wire_mark_item item;
+
+        make(WIRE_MARK);
+        message_cursor_init(&cursor, packet);
+        ck_assert_int_eq(message_next_mark(&cursor, &item), 0);
+        ck_assert_uint_eq(item.boundary.bytes[0], 7);
+        ck_assert_int_eq(message_next_mark(&cursor, &item), 0);
+        ck_assert_uint_eq(item.boundary.bytes[0], 8);
+        ck_assert_uint_eq(item.flags, WIRE_MARK_PIN);
+        ck_assert_int_eq(message_next_mark(&cursor, &item), MESSAGE_E_END);
+}
+END_TEST
+
 START_TEST(the_cursor_gives_results_with_extents_and_pieces)
 {
         struct message_cursor cursor;
@@ -674,6 +712,7 @@ static TCase *walk_case(void)
         tcase_add_test(tcase, the_cursor_gives_reserves_with_their_covers);
         tcase_add_test(tcase, the_cursor_gives_commits_with_their_pieces);
         tcase_add_test(tcase, the_cursor_gives_leases_and_keys);
+        tcase_add_test(tcase, the_cursor_gives_marks);
         tcase_add_test(tcase, the_cursor_gives_results_with_extents_and_pieces);
         tcase_add_test(tcase, extents_of_pages_hold_exactly_their_bytes);
         tcase_add_test(tcase, attach_and_text_say_where_their_bytes_are);
