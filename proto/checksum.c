@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "proto/checksum.h"
+#include "proto/piece_set.h"
 
 uint32_t checksum_piece_bytes(uint64_t raw_bytes)
 {
@@ -105,6 +106,18 @@ int checksum_first_mismatch(const struct checksum_list *list,
 
         for (uint32_t i = 0; i < list->n_pieces; i++)
                 if (hash_next(&cursor, piece_length(list, i)) != list->pieces[i])
+                        return (int)i;
+        return -1;
+}
+
+int checksum_first_mismatch_in(const struct checksum_list *list, const struct piece_set *set,
+                               const struct checksum_segment *segments, size_t n_segments)
+{
+        struct cursor cursor = {segments, segments + n_segments, 0};
+
+        for (uint32_t i = 0; i < list->n_pieces; i++)
+                if (piece_set_has(set, i) &&
+                    hash_next(&cursor, piece_length(list, i)) != list->pieces[i])
                         return (int)i;
         return -1;
 }

@@ -14,6 +14,8 @@
 
 #include "proto/key.h"
 
+struct piece_set;
+
 #define CHECKSUM_PIECE_BYTES (256u << 10)
 #define CHECKSUM_PIECES_MAX  128u
 
@@ -54,6 +56,10 @@ uint64_t checksum_total(const struct checksum_list *list, const struct object_ke
  */
 int checksum_first_mismatch(const struct checksum_list *list,
                             const struct checksum_segment *segments, size_t n_segments);
+
+/* The same for the pieces of @set alone, which lie in @segments one after another. */
+int checksum_first_mismatch_in(const struct checksum_list *list, const struct piece_set *set,
+                               const struct checksum_segment *segments, size_t n_segments);
 
 /* Is the shape (piece length, number of pieces) the one that @list->raw_bytes demands? */
 int checksum_list_is_sane(const struct checksum_list *list);
