@@ -245,21 +245,32 @@ static bool is_wanted_header(const struct nvme_job *job)
                        job->extents.n * sizeof(job->extents.at[0]));
 }
 
+/* Bytes that the segments hold when all has been read. */
+static uint64_t bytes_to_read(const struct tier_read *read, const struct piece_set *pieces)
+{
+        return pieces ? piece_set_bytes(pieces, read->raw_bytes) : read->raw_bytes;
+}
+
 /* The pieces, against the memory they were read into. */
 static bool bytes_match(struct nvme_job *job)
 {
         struct checksum_segment segments[TIER_SEGMENTS_MAX];
-        uint64_t left = job->read->raw_bytes;
+        const struct checksum_list *list = &job->checksums;
+        uint32_t n_segments = job->read->n_segments;
+        uint64_t left = bytes_to_read(job->read, job->pieces);
 
-        for (uint32_t i = 0; i < job->read->n_segments; i++) {
+        for (uint32_t i = 0; i < n_segments; i++) {
                 const struct tier_segment *segment = &job->read->segments[i];
 
                 segments[i].bytes = segment->bytes;
                 segments[i].length = segment->length < left ? segment->length : left;
                 left -= segments[i].length;
         }
-        return checksum_total(&job->checksums, job->read->key) == job->checksums.total &&
-               checksum_first_mismatch(&job->checksums, segments, job->read->n_segments) < 0;
+        if (checksum_total(list, job->read->key) != list->total)
+                return false;
+        if (job->pieces)
+                return checksum_first_mismatch_in(list, job->pieces, segments, n_segments) < 0;
+        return checksum_first_mismatch(list, segments, n_segments) < 0;
 }
 
 static void verify(uv_work_t *work)
@@ -346,27 +357,38 @@ void nvme_job_done(struct nvme_job *job)
         }
 }
 
-int nvme_read(struct tier *tier, struct tier_read *read)
+static int start_read(struct nvme *nvme, struct tier_read *read, const struct piece_set *pieces)
 {
-        struct nvme *nvme = (struct nvme *)tier;
         struct space_extents extents;
         struct nvme_job *job;
 
         space_extents_of(read->place, &extents);
         if (!read->place.claim || !read->raw_bytes ||
             place_units(&extents) != segment_units(read->raw_bytes) ||
-            !segments_are_sane(read->segments, read->n_segments, read->raw_bytes))
+            (pieces && !piece_set_fits(pieces, read->raw_bytes)) ||
+            !segments_are_sane(read->segments, read->n_segments, bytes_to_read(read, pieces)))
                 return err_raise(-EINVAL);
         job = nvme_job_new(nvme);
         if (!job)
                 return err_raise(-ENOMEM);
         job->read = read;
+        job->pieces = pieces;
         job->claim = read->place.claim;
         job->extents = extents;
         nvme->n_reads++;
         LIST_INSERT_HEAD(&nvme->reads_in_flight, job, read_link);
         nvme_job_start(job);
         return 0;
+}
+
+int nvme_read(struct tier *tier, struct tier_read *read)
+{
+        return start_read((struct nvme *)tier, read, NULL);
+}
+
+int nvme_read_pieces(struct tier *tier, struct tier_read *read)
+{
+        return start_read((struct nvme *)tier, read, &read->pieces);
 }
 
 /* ---- forgetting ---- */

@@ -3,7 +3,8 @@
  * Jobs and their requests to the devices.
  *
  * A job is one object: its header, then its bytes, cut at the borders of segments (memory),
- * extents (disk), registered slots and at NVME_REQUEST_BYTES. Requests are made only when
+ * extents (disk), registered slots and at NVME_REQUEST_BYTES; a read of pieces steps over
+ * the gaps between them. Requests are made only when
  * one of the queue_depth places is free, so that memory does not grow with the queue.
  * Reads go first, since somebody waits for them; after NVME_READS_IN_ROW requests a waiting
  * write has its turn. Within reads and within writes the order is that of arrival.
@@ -135,12 +136,43 @@ static void next_memory(struct nvme_job *job, struct io_request *io, uint64_t *l
         }
 }
 
+static uint64_t extent_bytes(const struct nvme_job *job)
+{
+        return (uint64_t)job->extents.at[job->extent].count * SEGMENT_UNIT_BYTES;
+}
+
+static void advance(struct nvme_job *job, uint64_t bytes)
+{
+        job->offset += bytes;
+        job->extent_offset += bytes;
+        while (job->extent < job->extents.n && job->extent_offset >= extent_bytes(job)) {
+                job->extent_offset -= extent_bytes(job);
+                job->extent++;
+        }
+}
+
+/* Behind the header, or a run of pieces: on to the next run, which exists. */
+static void skip_gap(struct nvme_job *job)
+{
+        uint64_t from = job->offset - SEGMENT_HEADER_BYTES;
+        struct piece_run run = {from, from};
+
+        piece_set_next(job->pieces, job->read->raw_bytes, from, &run);
+        advance(job, run.first - from);
+        job->stop = SEGMENT_HEADER_BYTES + round_up(run.end);
+}
+
 static void make_request(struct nvme_job *job, struct io_request *io)
 {
-        const struct segment_extent *extent = &job->extents.at[job->extent];
-        uint64_t extent_bytes = (uint64_t)extent->count * SEGMENT_UNIT_BYTES;
-        uint64_t length = extent_bytes - job->extent_offset;
+        const struct segment_extent *extent;
+        uint64_t length;
 
+        if (job->offset == job->stop)
+                skip_gap(job);
+        extent = &job->extents.at[job->extent];
+        length = extent_bytes(job) - job->extent_offset;
+        if (length > job->stop - job->offset)
+                length = job->stop - job->offset;
         if (length > NVME_REQUEST_BYTES)
                 length = NVME_REQUEST_BYTES;
         next_memory(job, io, &length);
@@ -148,15 +180,10 @@ static void make_request(struct nvme_job *job, struct io_request *io)
         io->is_write = job->write;
         io->length = (uint32_t)length;
         io->offset = extent->first * SEGMENT_UNIT_BYTES + job->extent_offset;
-        job->offset += length;
-        job->extent_offset += length;
-        if (job->extent_offset == extent_bytes) {
-                job->extent++;
-                job->extent_offset = 0;
-        }
+        advance(job, length);
 }
 
-/* Bytes that the object has queued or in flight at each of its members. */
+/* Bytes that the object has queued or in flight at each of its members, gaps included. */
 static void count_in_flight(struct nvme_job *job, bool add)
 {
         struct nvme *nvme = job->nvme;
@@ -239,11 +266,24 @@ static void submit_requests(struct nvme *nvme)
         }
 }
 
-void nvme_job_start(struct nvme_job *job)
+static void set_end(struct nvme_job *job)
 {
+        struct piece_run run = {0, 0};
+
         job->end = 0;
         for (uint32_t i = 0; i < job->extents.n; i++)
                 job->end += (uint64_t)job->extents.at[i].count * SEGMENT_UNIT_BYTES;
+        job->stop = job->end;
+        if (!job->pieces)
+                return;
+        while (piece_set_next(job->pieces, job->read->raw_bytes, run.end, &run))
+                job->end = SEGMENT_HEADER_BYTES + round_up(run.end);
+        job->stop = SEGMENT_HEADER_BYTES;
+}
+
+void nvme_job_start(struct nvme_job *job)
+{
+        set_end(job);
         count_in_flight(job, true);
         TAILQ_INSERT_TAIL(queue_of(job), job, queue_link);
         submit_requests(job->nvme);

@@ -173,6 +173,7 @@ static const struct tier_ops ops = {
         .forget_layout = nvme_forget_layout,
         .write = nvme_write,
         .read = nvme_read,
+        .read_pieces = nvme_read_pieces,
         .forget = nvme_forget,
         .usage = nvme_usage,
         .sync = nvme_sync,

@@ -32,6 +32,7 @@ struct nvme_job {
         struct nvme *nvme;
         struct tier_write *write; /* one of the two */
         struct tier_read *read;
+        const struct piece_set *pieces; /* NULL: the whole object */
         int result;
         uint32_t n_requests; /* in flight */
         bool is_submitted;   /* no request remains */
@@ -47,7 +48,8 @@ struct nvme_job {
         uint64_t extent_offset;
         uint32_t segment;
         uint64_t segment_offset;
-        uint64_t end; /* header and bytes, rounded up */
+        uint64_t end;  /* header and bytes, rounded up; of pieces: behind the last */
+        uint64_t stop; /* no request reaches beyond: there a gap between pieces begins */
 
         /* Writes: the catalog's value and the place to hand over. */
         void *entry;
@@ -180,6 +182,7 @@ uint64_t nvme_footprint(struct tier *tier, uint64_t raw_bytes, uint32_t n_covers
 void nvme_job_done(struct nvme_job *job); /* all requests ended: job->result */
 int nvme_write(struct tier *tier, struct tier_write *write);
 int nvme_read(struct tier *tier, struct tier_read *read);
+int nvme_read_pieces(struct tier *tier, struct tier_read *read);
 void nvme_forget(struct tier *tier, struct tier_place place, const struct object_key *key,
                  bool sync, struct tier_forget *forget);
 

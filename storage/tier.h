@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "proto/checksum.h"
 #include "proto/key.h"
+#include "proto/piece_set.h"
 
 #define TIER_SEGMENTS_MAX 64u     /* extents of one object in host memory */
 #define TIER_COVERS_MAX   1900u   /* boundaries that one croppable blob lists */
@@ -106,13 +107,14 @@ struct tier_read {
         struct tier_place place;
         const struct object_key *key; /* must be the key found there */
         uint64_t generation;          /* must be the generation found there */
-        uint64_t raw_bytes;
+        uint64_t raw_bytes;           /* of the object, also when pieces of it are read */
+        struct piece_set pieces;      /* read_pieces(): those that are read */
         const struct tier_segment *segments;
         uint32_t n_segments;
         /*
          * @result 0: the bytes are in the segments, verified against the checksums kept
-         * with them; @checksums is valid during the call only, and the two members below
-         * say what the object was written with.
+         * with them; @checksums (of the whole object) is valid during the call only, and
+         * the two members below say what the object was written with.
          */
         void (*on_done)(struct tier_read *read, int result, const struct checksum_list *checksums);
         uint64_t committed_ns;
@@ -178,6 +180,13 @@ struct tier_ops {
 
         /* Starts a read of a whole object. 0 or a negative errno, as for write. */
         int (*read)(struct tier *tier, struct tier_read *read);
+
+        /*
+         * Starts a read of some pieces of an object, which come to lie in the segments one
+         * after another. Header and pieces are verified; what is wrong with other pieces is
+         * not seen. As for read. Default: reads the whole object into memory of its own.
+         */
+        int (*read_pieces)(struct tier *tier, struct tier_read *read);
 
         /*
          * Gives a place back: deletes its entry, waits for reads in flight on it, then

@@ -88,11 +88,10 @@ static void fill(uint8_t *bytes, uint64_t length, uint64_t seed)
         }
 }
 
-/* Cuts the object's memory into segments: three of them when it is long enough. */
+/* Cuts memory for @left bytes into segments: three of them when it is long enough. */
 static void prepare(struct driver *driver, struct driver_request *request,
-                    struct driver_object *object, uint64_t at)
+                    struct driver_object *object, uint64_t at, uint64_t left)
 {
-        uint64_t left = object->object.raw_bytes;
         uint8_t *bytes = driver->arena + at;
 
         memset(request, 0, sizeof(*request));
@@ -135,7 +134,7 @@ int driver_submit_write(struct driver *driver, struct driver_request *request,
         struct checksum_segment whole = {driver->arena + at, object->object.raw_bytes};
         int r;
 
-        prepare(driver, request, object, at);
+        prepare(driver, request, object, at, object->object.raw_bytes);
         fill(driver->arena + at, object->object.raw_bytes, object->seed);
         checksum_compute(&request->checksums, &object->object.key, object->object.raw_bytes, &whole,
                          1);
@@ -168,13 +167,11 @@ static void on_read(struct tier_read *read, int result, const struct checksum_li
         }
 }
 
-int driver_submit_read(struct driver *driver, struct driver_request *request,
-                       struct driver_object *object, uint64_t at)
+static void prepare_read(struct driver *driver, struct driver_request *request,
+                         struct driver_object *object, uint64_t at, uint64_t bytes)
 {
-        int r;
-
-        prepare(driver, request, object, at);
-        memset(driver->arena + at, 0xee, object->object.raw_bytes);
+        prepare(driver, request, object, at, bytes);
+        memset(driver->arena + at, 0xee, bytes);
         request->read = (struct tier_read){
                 .place = object->place,
                 .key = &object->object.key,
@@ -184,7 +181,29 @@ int driver_submit_read(struct driver *driver, struct driver_request *request,
                 .n_segments = request->n_segments,
                 .on_done = on_read,
         };
+}
+
+int driver_submit_read(struct driver *driver, struct driver_request *request,
+                       struct driver_object *object, uint64_t at)
+{
+        int r;
+
+        prepare_read(driver, request, object, at, object->object.raw_bytes);
         r = driver->tier->ops.read(driver->tier, &request->read);
+        ck_assert_msg(!request->is_done, "a callback came from inside the call");
+        return r;
+}
+
+int driver_submit_read_pieces(struct driver *driver, struct driver_request *request,
+                              struct driver_object *object, const struct piece_set *pieces,
+                              uint64_t at)
+{
+        int r;
+
+        prepare_read(driver, request, object, at,
+                     piece_set_bytes(pieces, object->object.raw_bytes));
+        request->read.pieces = *pieces;
+        r = driver->tier->ops.read_pieces(driver->tier, &request->read);
         ck_assert_msg(!request->is_done, "a callback came from inside the call");
         return r;
 }
@@ -218,17 +237,34 @@ int driver_wait(struct driver_request *request)
         return request->result;
 }
 
-bool driver_holds(const struct driver_request *request)
+/* Are these the object's bytes from @first, a multiple of 8, on? */
+static bool are_bytes_of(const struct driver_object *object, const uint8_t *bytes, uint64_t first,
+                         uint64_t length)
 {
-        const uint8_t *bytes = request->driver->arena + request->at;
-        uint64_t length = request->object->object.raw_bytes;
-
         for (uint64_t at = 0; at < length; at += 8) {
-                uint64_t word = word_at(request->object->seed, at / 8);
+                uint64_t word = word_at(object->seed, (first + at) / 8);
 
                 if (memcmp(bytes + at, &word, length - at < 8 ? length - at : 8))
                         return false;
         }
+        return true;
+}
+
+bool driver_holds(const struct driver_request *request)
+{
+        const struct driver_object *object = request->object;
+        const uint8_t *bytes = request->driver->arena + request->at;
+        const struct piece_set *pieces = &request->read.pieces;
+        uint64_t raw_bytes = object->object.raw_bytes;
+        struct piece_run run = {0, 0};
+
+        if (!piece_set_next(pieces, raw_bytes, 0, &run))
+                return are_bytes_of(object, bytes, 0, raw_bytes);
+        do {
+                if (!are_bytes_of(object, bytes, run.first, run.end - run.first))
+                        return false;
+                bytes += run.end - run.first;
+        } while (piece_set_next(pieces, raw_bytes, run.end, &run));
         return true;
 }
 
@@ -244,6 +280,19 @@ int driver_read(struct driver *driver, struct driver_object *object)
 {
         struct driver_request request;
         int r = driver_submit_read(driver, &request, object, 0);
+
+        if (!r)
+                r = driver_wait(&request);
+        if (!r)
+                ck_assert_msg(driver_holds(&request), "a read succeeded with wrong bytes");
+        return r;
+}
+
+int driver_read_pieces(struct driver *driver, struct driver_object *object,
+                       const struct piece_set *pieces)
+{
+        struct driver_request request;
+        int r = driver_submit_read_pieces(driver, &request, object, pieces, 0);
 
         if (!r)
                 r = driver_wait(&request);

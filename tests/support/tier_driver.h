@@ -64,16 +64,22 @@ int driver_submit_write(struct driver *driver, struct driver_request *request,
                         struct driver_object *object, uint64_t at);
 int driver_submit_read(struct driver *driver, struct driver_request *request,
                        struct driver_object *object, uint64_t at);
+/* Of @pieces alone, which come to lie at @at one after another. */
+int driver_submit_read_pieces(struct driver *driver, struct driver_request *request,
+                              struct driver_object *object, const struct piece_set *pieces,
+                              uint64_t at);
 void driver_submit_forget(struct driver *driver, struct driver_request *request,
                           struct driver_object *object, bool sync);
 int driver_wait(struct driver_request *request);
 
-/* Does the request's memory hold the object's bytes? */
+/* Does the request's memory hold the object's bytes, or those of the pieces that were read? */
 bool driver_holds(const struct driver_request *request);
 
 /* Submit and wait. A read that ends with 0 has been compared. */
 int driver_write(struct driver *driver, struct driver_object *object);
 int driver_read(struct driver *driver, struct driver_object *object);
+int driver_read_pieces(struct driver *driver, struct driver_object *object,
+                       const struct piece_set *pieces);
 int driver_forget(struct driver *driver, struct driver_object *object, bool sync);
 int driver_sync(struct driver *driver);
 

@@ -79,6 +79,39 @@ START_TEST(flipped_bits_anywhere_read_as_corrupt)
 }
 END_TEST
 
+/* What was not asked for is neither read nor judged; the header is, whatever is asked for. */
+START_TEST(pieces_are_judged_by_themselves)
+{
+        const uint64_t raw_bytes = 6u << 20, piece = CHECKSUM_PIECE_BYTES;
+        struct piece_set set = {{0}};
+        struct driver_object object;
+        uint64_t offset, before;
+        uint32_t member;
+
+        fixture_open(&fixture);
+        object = store(1, raw_bytes);
+        fixture_locate(&object, &member, &offset);
+        piece_set_add(&set, raw_bytes, 2 * piece, 2 * piece);
+        piece_set_add(&set, raw_bytes, 20 * piece, 1);
+
+        before = driver_usage(&fixture.driver).read_bytes_total;
+        ck_assert_int_eq(driver_read_pieces(&fixture.driver, &object, &set), 0);
+        ck_assert_uint_eq(driver_usage(&fixture.driver).read_bytes_total - before,
+                          SEGMENT_HEADER_BYTES + 3 * piece);
+        for (uint32_t i = 0; i < 24; i++) {
+                uint64_t at = offset + SEGMENT_HEADER_BYTES + i * piece + i;
+
+                fixture_flip(&fixture, member, at);
+                ck_assert_int_eq(driver_read_pieces(&fixture.driver, &object, &set),
+                                 piece_set_has(&set, i) ? TIER_E_CORRUPT : 0);
+                fixture_flip(&fixture, member, at);
+        }
+        fixture_flip(&fixture, member, offset + 600); /* the sum of a piece */
+        ck_assert_int_eq(driver_read_pieces(&fixture.driver, &object, &set), TIER_E_CORRUPT);
+        fixture_close(&fixture);
+}
+END_TEST
+
 START_TEST(bytes_behind_the_end_do_not_matter)
 {
         struct driver_object object;
@@ -308,6 +341,7 @@ int main(void)
         tcase_add_checked_fixture(tcase, set_up, tear_down);
         tcase_set_timeout(tcase, 30);
         tcase_add_test(tcase, flipped_bits_anywhere_read_as_corrupt);
+        tcase_add_test(tcase, pieces_are_judged_by_themselves);
         tcase_add_test(tcase, bytes_behind_the_end_do_not_matter);
         tcase_add_test(tcase, swapped_objects_read_as_corrupt);
         tcase_add_test(tcase, an_older_write_of_the_same_object_is_not_returned);

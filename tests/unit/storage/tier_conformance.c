@@ -56,6 +56,102 @@ START_TEST(tier_returns_the_bytes_of_every_size)
 }
 END_TEST
 
+/* Bit i: piece i. */
+static struct piece_set pieces_of(uint64_t bits)
+{
+        return (struct piece_set){{bits}};
+}
+
+START_TEST(tier_returns_the_pieces_that_were_asked_for)
+{
+        /* One piece, a few, 24 of 256 KiB and a short one, and 9 in several extents or members. */
+        static const struct {
+                uint64_t raw_bytes, sets[6];
+        } cases[] = {
+                {5000, {1}},
+                {700000, {1, 2, 4, 5, 7}},
+                {(6u << 20) + 3, {1, 1u << 24, 0x1000001, 0xf0f0f0, 0xaaaaaa, 0x1ffffff}},
+                {(2u << 20) + 4096, {0x100, 0x180, 0x81, 0x155}},
+        };
+
+        begin(_i);
+        for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct driver_object object = driver_object(i, cases[i].raw_bytes);
+
+                ck_assert_int_eq(driver_write(&driver, &object), 0);
+                for (uint32_t j = 0; j < 6 && cases[i].sets[j]; j++) {
+                        struct piece_set set = pieces_of(cases[i].sets[j]);
+
+                        ck_assert_int_eq(driver_read_pieces(&driver, &object, &set), 0);
+                }
+                ck_assert_int_eq(driver_read(&driver, &object), 0);
+                ck_assert_int_eq(driver_forget(&driver, &object, false), 0);
+        }
+        end();
+}
+END_TEST
+
+START_TEST(tier_reads_pieces_and_whole_objects_side_by_side)
+{
+        static struct driver_request requests[24];
+        struct driver_object object = driver_object(1, (1u << 20) - 5);
+
+        begin(_i);
+        ck_assert_int_eq(driver_write(&driver, &object), 0);
+        for (uint32_t i = 0; i < 24; i++) {
+                struct piece_set set = pieces_of(i % 16);
+                uint64_t at = (uint64_t)i << 20;
+                int r = i % 16 ? driver_submit_read_pieces(&driver, &requests[i], &object, &set, at)
+                               : driver_submit_read(&driver, &requests[i], &object, at);
+
+                ck_assert_int_eq(r, 0);
+        }
+        for (uint32_t i = 0; i < 24; i++) {
+                ck_assert_int_eq(driver_wait(&requests[i]), 0);
+                ck_assert(driver_holds(&requests[i]));
+        }
+        end();
+}
+END_TEST
+
+START_TEST(tier_never_returns_pieces_under_another_name)
+{
+        struct driver_object object = driver_object(1, 1u << 20), other = object;
+        struct piece_set set = pieces_of(2);
+
+        begin(_i);
+        ck_assert_int_eq(driver_write(&driver, &object), 0);
+        other.place = object.place;
+        other.object.generation = 2;
+        ck_assert_int_eq(driver_read_pieces(&driver, &other, &set), TIER_E_CORRUPT);
+        ck_assert_uint_eq(driver_usage(&driver).corrupt_total, 1);
+        ck_assert_int_eq(driver_read_pieces(&driver, &object, &set), 0);
+        end();
+}
+END_TEST
+
+START_TEST(tier_frees_space_only_after_reads_of_pieces)
+{
+        struct driver_object object = driver_object(1, 4u << 20);
+        struct driver_request read, forget;
+        struct piece_set set = pieces_of(0x8001);
+
+        begin(_i);
+        ck_assert_int_eq(driver_write(&driver, &object), 0);
+        ck_assert_int_eq(driver_submit_read_pieces(&driver, &read, &object, &set, 0), 0);
+        driver_submit_forget(&driver, &forget, &object, false);
+        while (!forget.is_done) {
+                if (!read.is_done)
+                        ck_assert_uint_gt(driver_usage(&driver).used_bytes, 0);
+                uv_run(&driver.loop, UV_RUN_ONCE);
+        }
+        ck_assert(read.is_done);
+        ck_assert_int_eq(read.result, 0);
+        ck_assert(driver_holds(&read));
+        end();
+}
+END_TEST
+
 START_TEST(tier_returns_the_checksums_that_were_written)
 {
         struct driver_object object = driver_object(1, 700000);
@@ -460,6 +556,10 @@ int conformance_run(const char *suite_name, const struct conformance_subject *al
         subjects = all;
         tcase_set_timeout(tcase, 60);
         tcase_add_loop_test(tcase, tier_returns_the_bytes_of_every_size, 0, (int)n);
+        tcase_add_loop_test(tcase, tier_returns_the_pieces_that_were_asked_for, 0, (int)n);
+        tcase_add_loop_test(tcase, tier_reads_pieces_and_whole_objects_side_by_side, 0, (int)n);
+        tcase_add_loop_test(tcase, tier_never_returns_pieces_under_another_name, 0, (int)n);
+        tcase_add_loop_test(tcase, tier_frees_space_only_after_reads_of_pieces, 0, (int)n);
         tcase_add_loop_test(tcase, tier_returns_the_checksums_that_were_written, 0, (int)n);
         tcase_add_loop_test(tcase, tier_works_with_memory_it_does_not_know, 0, (int)n);
         tcase_add_loop_test(tcase, tier_works_after_memory_has_come_and_gone, 0, (int)n);
