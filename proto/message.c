@@ -188,6 +188,11 @@ const uint16_t *message_attach_shards(const struct wire_attach *attach)
         return (const void *)(attach + 1);
 }
 
+const uint8_t *message_layout_encoding(const struct wire_layout *layout)
+{
+        return (const uint8_t *)(layout + 1);
+}
+
 const uint8_t *message_attach_layout(const struct wire_attach *attach)
 {
         return (const uint8_t *)(attach + 1) + attach->header.n_items * sizeof(uint16_t);

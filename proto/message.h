@@ -92,6 +92,7 @@ int message_next_result(struct message_cursor *cursor, struct wire_result_item *
 /* ATTACH: the shards and the layout's encoding. */
 const uint16_t *message_attach_shards(const struct wire_attach *attach);
 const uint8_t *message_attach_layout(const struct wire_attach *attach);
+const uint8_t *message_layout_encoding(const struct wire_layout *layout);
 
 /* ADMIN and ADMIN_REPLY: the text, header.n_items bytes, not NUL-terminated. */
 const char *message_text(const struct wire_header *header);

@@ -148,6 +148,18 @@ static int check_attached(struct check *check)
         return r ? r : check_string(check, "why", attached->why, sizeof(attached->why));
 }
 
+static int check_layout(struct check *check)
+{
+        const struct wire_layout *layout = (const void *)check->packet;
+
+        if (!layout->layout)
+                return invalid(check, "layout is 0, expected a handle");
+        if (!layout->layout_bytes || layout->layout_bytes > LAYOUT_BYTES_MAX)
+                return invalid(check, "layout_bytes is %u, expected 1 to %u", layout->layout_bytes,
+                               LAYOUT_BYTES_MAX);
+        return take(check, "bytes of layout", layout->layout_bytes, 1);
+}
+
 /* Which parts of a request the message holds, by first, n_items, total and MORE. */
 static int check_part(struct check *check, const struct wire_batch *batch)
 {
@@ -482,6 +494,7 @@ static const struct kind {
         [WIRE_ADMIN_REPLY] = {sizeof(struct wire_header), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
                               check_text},
         [WIRE_BYE] = {sizeof(struct wire_bye), 0, check_bye},
+        [WIRE_LAYOUT] = {sizeof(struct wire_layout), 0, check_layout},
         [WIRE_MARK] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
                        check_marks},
 };

@@ -52,6 +52,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
         X(16, ADMIN)        /* client: JSON text, for kvtierctl */                                 \
         X(17, ADMIN_REPLY)  /* daemon: JSON text */                                                \
         X(18, BYE)          /* daemon: why it disconnects */                                       \
+        X(19, LAYOUT)       /* daemon: the whole layout of a session that knew a part */           \
         X(20, MARK)         /* client: reclaim, pin, unpin */
 
 enum wire_kind {
@@ -135,14 +136,23 @@ _Static_assert(sizeof(struct wire_attach) == 72, "wire_attach");
 
 struct wire_attached {
         struct wire_header header;
-        uint32_t status; /* OK, INVALID, REFUSED */
-        uint32_t layout; /* handle for the batches of this session */
+        uint32_t status; /* OK; PENDING: rows are missing, LAYOUT follows; INVALID, REFUSED */
+        uint32_t layout; /* handle for the batches of this session; PENDING: 0 */
         uint32_t chunk_tokens; /* as asked for, or the daemon's choice; 0 without paged groups */
         uint32_t n_cells;
         struct digest layout_id;
         char why[WIRE_WHY_MAX]; /* for a status other than OK; zero-padded */
 };
 _Static_assert(sizeof(struct wire_attached) == 48 + 48 + 512, "wire_attached");
+
+/* Followed by layout_bytes of encoding: complete, with the chunk_tokens that holds. */
+struct wire_layout {
+        struct wire_header header;
+        uint32_t layout; /* handle, from now on */
+        uint32_t layout_bytes;
+        struct digest layout_id;
+};
+_Static_assert(sizeof(struct wire_layout) == 48 + 40, "wire_layout");
 
 /* The fixed part of RESERVE, COMMIT, ABORT, ACQUIRE, RELEASE and MARK. */
 struct wire_batch {

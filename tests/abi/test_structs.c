@@ -122,6 +122,13 @@ static const struct field wire_attached_fields[] = {
         FIELD(wire_attached, why, 96, 512),
 };
 
+static const struct field wire_layout_fields[] = {
+        FIELD(wire_layout, header, 0, 48),
+        FIELD(wire_layout, layout, 48, 4),
+        FIELD(wire_layout, layout_bytes, 52, 4),
+        FIELD(wire_layout, layout_id, 56, 32),
+};
+
 static const struct field wire_batch_fields[] = {
         FIELD(wire_batch, header, 0, 48),
         FIELD(wire_batch, set, 48, 8),
@@ -343,6 +350,7 @@ static const struct layout_rule rules[] = {
         RULE(wire_arena, 72),
         RULE(wire_attach, 72),
         RULE(wire_attached, 608),
+        RULE(wire_layout, 88),
         RULE(wire_batch, 80),
         RULE(wire_reserve_item, 96),
         RULE(wire_commit_item, 16),

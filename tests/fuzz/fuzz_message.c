@@ -119,6 +119,14 @@ static void walk_attach(const uint8_t *packet)
         append(message_attach_layout(attach), attach->layout_bytes, 0);
 }
 
+static void walk_layout(const uint8_t *packet)
+{
+        const struct wire_layout *layout = (const void *)packet;
+
+        begin(packet, sizeof(*layout));
+        append(message_layout_encoding(layout), layout->layout_bytes, 0);
+}
+
 static void walk_text(const uint8_t *packet)
 {
         const struct wire_header *header = (const void *)packet;
@@ -147,6 +155,8 @@ static void walk(const uint8_t *packet, size_t size)
                 return walk_result(packet);
         case WIRE_ATTACH:
                 return walk_attach(packet);
+        case WIRE_LAYOUT:
+                return walk_layout(packet);
         case WIRE_ADMIN:
         case WIRE_ADMIN_REPLY:
                 return walk_text(packet);

@@ -118,6 +118,14 @@ static void make_attach(void)
         append("KVTL!", 5, 0);
 }
 
+static void make_layout(void)
+{
+        struct wire_layout layout = {.layout = 3, .layout_bytes = 5};
+
+        begin(WIRE_LAYOUT, &layout, sizeof(layout));
+        append("KVTL!", 5, 0);
+}
+
 static void make_text(uint16_t kind)
 {
         struct wire_header fixed;
@@ -181,6 +189,8 @@ static void make(uint16_t kind)
                 return make_result();
         case WIRE_ATTACH:
                 return make_attach();
+        case WIRE_LAYOUT:
+                return make_layout();
         case WIRE_ADMIN:
         case WIRE_ADMIN_REPLY:
                 return make_text(kind);
@@ -279,7 +289,7 @@ START_TEST(a_fixed_part_is_there_in_full)
         ck_assert_int_eq(check_exactly(47, &why), MESSAGE_E_INVALID);
         ck_assert_str_eq(why.text, "a packet of 47 bytes, expected 48 to 65536");
         ck_assert_str_eq(message_kind_name(0), "unknown");
-        ck_assert_str_eq(message_kind_name(19), "unknown");
+        ck_assert_str_eq(message_kind_name(999), "unknown");
 }
 END_TEST
 
@@ -314,7 +324,7 @@ static const struct fault {
         {WIRE_CANCEL, AT(wire_header, n_items), 1, BAD, "n_items is 1, expected 0"},
         {WIRE_CANCEL, AT(wire_header, request), 0, BAD, "request is 0"},
         {WIRE_CANCEL, AT(wire_header, kind), 0, UNKNOWN, "unknown kind 0"},
-        {WIRE_CANCEL, AT(wire_header, kind), 19, UNKNOWN, "unknown kind 19"},
+        {WIRE_CANCEL, AT(wire_header, kind), 999, UNKNOWN, "unknown kind 999"},
         {WIRE_CANCEL, AT(wire_header, kind), 65535, UNKNOWN, "unknown kind 65535"},
         {WIRE_CANCEL, AT(wire_cancel, target), 0, BAD, "CANCEL: target is 0"},
 
@@ -335,6 +345,10 @@ static const struct fault {
         {WIRE_ATTACH, AT(wire_attach, layout_bytes), 6, BAD, "6 bytes of layout need 6 bytes"},
         {WIRE_ATTACH, AT(wire_header, n_items), 1025, BAD, "1025 shards, expected at most 1024"},
         {WIRE_ATTACH, AT(wire_header, n_items), 3, BAD, "bytes of layout need"},
+        {WIRE_LAYOUT, AT(wire_layout, layout), 0, BAD, "layout is 0"},
+        {WIRE_LAYOUT, AT(wire_layout, layout_bytes), 0, BAD, "layout_bytes is 0"},
+        {WIRE_LAYOUT, AT(wire_layout, layout_bytes), 32769, BAD, "expected 1 to 32768"},
+        {WIRE_LAYOUT, AT(wire_layout, layout_bytes), 6, BAD, "6 bytes of layout need 6 bytes"},
         {WIRE_ATTACHED, AT(wire_attached, status), 999, BAD, "status is 999"},
         {WIRE_ATTACHED, offsetof(struct wire_attached, why) + 511, 1, 1, BAD, "why has byte"},
 
@@ -644,6 +658,8 @@ START_TEST(attach_and_text_say_where_their_bytes_are)
         make(WIRE_ATTACH);
         ck_assert_uint_eq(message_attach_shards(attach)[1], 3);
         ck_assert_mem_eq(message_attach_layout(attach), "KVTL!", 5);
+        make(WIRE_LAYOUT);
+        ck_assert_mem_eq(message_layout_encoding((void *)packet), "KVTL!", 5);
         make(WIRE_ADMIN);
         ck_assert_mem_eq(message_text(header()), "{\"a\":1}", header()->n_items);
 }
