@@ -258,7 +258,7 @@ static size_t last_present(const struct search *search, const struct digest *dig
                 uint32_t length = n < PRESENCE_BLOCK ? (uint32_t)n : PRESENCE_BLOCK;
 
                 n -= length;
-                presence_lookup_block(&search->table->view, search->table->seeds[search->bank],
+                presence_lookup_block(&search->table->view, &search->table->seeds[search->bank], 1,
                                       digests + n, length, &block);
                 for (uint32_t i = length; i > 0; i--)
                         if (block.bits[i - 1].present & search->mask)
@@ -311,16 +311,14 @@ static enum kvt_status find_in(const struct kvt__table *table, const struct kvt_
                 .chain = chain,
                 .ends = ends,
         };
-        uint32_t cell;
+        int cell = kvt__needs_cell(&table->needs, blob->group, blob->shard);
 
         if (!ends)
                 return KVT_NO_MEMORY;
-        if (blob->group >= LAYOUT_GROUPS_MAX || table->first_cell[blob->group] < 0 ||
-            blob->shard >= table->n_shards[blob->group])
+        if (cell < 0)
                 return KVT_INVALID;
-        cell = (uint32_t)table->first_cell[blob->group] + blob->shard;
-        search.bank = cell / PRESENCE_CELLS_PER_BANK;
-        search.mask = UINT64_C(1) << cell % PRESENCE_CELLS_PER_BANK;
+        search.bank = (uint32_t)cell / PRESENCE_CELLS_PER_BANK;
+        search.mask = UINT64_C(1) << (uint32_t)cell % PRESENCE_CELLS_PER_BANK;
         return from_errno(find_longest(&search, ret_tokens));
 }
 
@@ -342,7 +340,7 @@ enum kvt_status kvt_blob_find(struct kvt_session *session, const struct kvt_blob
         table = kvt__table_enter(&session->tables);
         if (!table)
                 return KVT_MISS;
-        if (kvt__table_is_serving(table) && table->chunk_tokens == chain.chunk_tokens)
+        if (kvt__table_is_serving(table) && table->needs.chunk_tokens == chain.chunk_tokens)
                 status = find_in(table, &blob, &chain, &tokens);
         kvt__table_leave(table);
         *ret_tokens = tokens;

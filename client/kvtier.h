@@ -367,12 +367,37 @@ KVT_API enum kvt_status kvt_verify(struct kvt_session *session, const struct kvt
 
 /* ---- match --------------------------------------------------------------------- */
 
+/* kvt_boundary.flags */
+#define KVT_BOUNDARY_RESIDENT      (1u << 0) /* all that it needs is in host memory */
+#define KVT_BOUNDARY_BELOW         (1u << 1) /* some of it is not: acquire has to fetch it */
+#define KVT_BOUNDARY_REMOTE        (1u << 2) /* ... and may be in the remote tier only */
+#define KVT_BOUNDARY_BYTES_UNKNOWN (1u << 3) /* it needs objects whose length the layout does not
+                                                tell; the bytes are those of the others */
+
+/* A usable boundary, and what it needs of all groups and shards. */
+struct kvt_boundary {
+        uint32_t boundaries; /* which: its digest is digests[boundaries - 1] */
+        uint32_t tokens;
+        uint32_t flags;
+        uint32_t n_objects;
+        uint64_t bytes;       /* to move to the engine */
+        uint64_t bytes_below; /* of these, not in host memory. An upper bound when windows span
+                                 more than 4,096 chunks together */
+};
+
+/* kvt_match_query.flags */
+#define KVT_MATCH_CHECKPOINT (1u << 0) /* fill in checkpoint_boundaries */
+#define KVT_MATCH_STATE      (1u << 1) /* fill in state_boundaries and replay_tokens */
+
 struct kvt_match_query {
         size_t size;
         const struct kvt_digest *digests; /* boundary 1, 2, ...: chunk_tokens apart */
         uint32_t n_digests;
-        uint32_t prompt_tokens; /* 0: not told. Layouts with state never match above it - 1 */
-        uint32_t max_tokens;    /* 0: no limit */
+        uint32_t prompt_tokens;      /* 0: not told. Layouts with state never match above it - 1 */
+        uint32_t max_tokens;         /* 0: no limit */
+        uint32_t flags;              /* KVT_MATCH_* */
+        struct kvt_boundary *usable; /* room for @n_usable, or NULL */
+        uint32_t n_usable;
         uint32_t reserved;
 };
 
@@ -380,16 +405,32 @@ struct kvt_match {
         size_t size;
         uint32_t boundaries; /* of the longest usable prefix, 0: none */
         uint32_t tokens;
-        uint32_t resident_boundaries; /* of the longest usable prefix in host memory */
-        uint32_t kv_boundaries;       /* of the longest prefix whose paged groups are there, whether
-                                         or not a state makes it usable */
+        uint32_t resident_boundaries;   /* of the longest usable prefix in host memory */
+        uint32_t kv_boundaries;         /* of the longest prefix whose paged groups are there,
+                                           whether or not a state makes it usable */
+        uint32_t n_usable;              /* entries of query.usable: usable boundaries, longest
+                                           first; the longest ones where there is not room for
+                                           all */
+        uint32_t state_boundaries;      /* KVT_MATCH_STATE: the longest boundary with its states,
+                                           KV aside, for an engine that has KV itself; 0: none */
+        uint32_t replay_tokens;         /* ... tokens to compute again from there to the position
+                                           asked for: the smaller of max_tokens and prompt_tokens
+                                           - 1, or else the last digest's */
+        uint32_t checkpoint_boundaries; /* KVT_MATCH_CHECKPOINT: where a state would pay, since KV
+                                           is there and prompts branch; 0: nowhere. Store one when
+                                           the prefill passes it */
 };
 
 /*
- * The longest prefix that the presence table shows as usable: every paged group's chunk
- * at each boundary and, for layouts with state groups, a state at exactly that boundary.
- * A hint, confirmed by kvt_acquire(). No system call, no lock, no allocation. All zeros
- * while the daemon is away.
+ * Which prefixes the presence table shows as usable. A boundary is usable when it has, in
+ * every shard,
+ *   - of attention, index and compressed groups every chunk from the first up to it,
+ *   - of a window group the trailing ceil(window_tokens / chunk_tokens) chunks (the token
+ *     behind the boundary sees one less than window_tokens; but an engine that finds its
+ *     whole prompt computes the last token again, from one token earlier),
+ *   - of state groups the state at exactly this boundary.
+ * Scratch groups need nothing. A hint, confirmed by kvt_acquire(). No system call, no lock,
+ * no allocation. All zeros while the daemon is away.
  */
 KVT_API enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_query *query,
                                   struct kvt_match *ret_match);

@@ -54,42 +54,13 @@ int kvt__table_map(struct kvt__tables *tables, int fd, uint64_t bytes, struct wh
         return 0;
 }
 
-static void set_cells(struct kvt__table *table, uint8_t kind, uint32_t first, uint32_t n)
-{
-        uint64_t *mask = kind == LAYOUT_STATE ? table->state : table->paged;
-
-        for (uint32_t cell = first; cell < first + n; cell++)
-                mask[cell / PRESENCE_CELLS_PER_BANK] |= UINT64_C(1)
-                                                        << cell % PRESENCE_CELLS_PER_BANK;
-}
-
 void kvt__table_set_layout(struct kvt__tables *tables, const struct layout *layout,
                            const struct digest *layout_id, uint32_t domain)
 {
         struct kvt__table *table = tables->current;
 
-        table->n_cells = layout_n_cells(layout);
-        table->n_banks = (table->n_cells + PRESENCE_CELLS_PER_BANK - 1) / PRESENCE_CELLS_PER_BANK;
-        table->chunk_tokens = layout->chunk_tokens;
-        table->has_paged = table->has_state = false;
-        memset(table->paged, 0, sizeof(table->paged));
-        memset(table->state, 0, sizeof(table->state));
-        for (unsigned i = 0; i < LAYOUT_GROUPS_MAX; i++)
-                table->first_cell[i] = -1;
-        for (uint16_t i = 0; i < layout->n_groups; i++) {
-                int cell = layout_cell(layout, i, 0);
-
-                if (cell < 0)
-                        continue;
-                table->first_cell[i] = (int16_t)cell;
-                table->n_shards[i] = layout->groups[i].n_shards;
-                set_cells(table, layout->groups[i].kind, (uint32_t)cell, table->n_shards[i]);
-                if (layout->groups[i].kind == LAYOUT_STATE)
-                        table->has_state = true;
-                else
-                        table->has_paged = true;
-        }
-        for (uint32_t bank = 0; bank < table->n_banks; bank++)
+        kvt__needs_init(&table->needs, layout);
+        for (uint32_t bank = 0; bank < table->needs.n_banks; bank++)
                 table->seeds[bank] =
                         presence_seed(table->view.header->hash_key, domain, layout_id, bank);
 }

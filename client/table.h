@@ -17,25 +17,17 @@
 #include <sys/queue.h>
 
 #include "base/error.h"
+#include "client/need.h"
 #include "proto/layout.h"
 #include "proto/presence.h"
-
-#define KVT__BANKS_MAX (LAYOUT_CELLS_MAX / PRESENCE_CELLS_PER_BANK)
 
 struct kvt__table {
         SLIST_ENTRY(kvt__table) link;
         struct presence_view view;
         void *base; /* NULL: not mapped */
         uint64_t bytes;
-        uint32_t n_banks;
-        uint32_t n_cells;
-        uint32_t chunk_tokens;
-        bool has_paged, has_state;
         uint64_t seeds[KVT__BANKS_MAX];
-        uint64_t paged[KVT__BANKS_MAX];        /* cells of the paged groups */
-        uint64_t state[KVT__BANKS_MAX];        /* cells of the state groups */
-        int16_t first_cell[LAYOUT_GROUPS_MAX]; /* -1: the group is never stored */
-        uint16_t n_shards[LAYOUT_GROUPS_MAX];
+        struct kvt__needs needs;
         _Atomic uint32_t readers;
 };
 

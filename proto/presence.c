@@ -222,15 +222,17 @@ static uint32_t look_further(const struct presence_view *view, unsigned distance
         return n_left;
 }
 
-void presence_lookup_block(const struct presence_view *view, uint64_t seed,
-                           const struct digest *boundaries, uint32_t n,
+void presence_lookup_block(const struct presence_view *view, const uint64_t *seeds,
+                           uint32_t n_banks, const struct digest *boundaries, uint32_t n,
                            struct presence_block *ret_block)
 {
-        uint32_t left;
+        uint32_t n_lookups = 0, left;
 
         for (uint32_t i = 0; i < n; i++)
-                ret_block->fingerprints[i] = presence_fingerprint(seed, &boundaries[i]);
-        left = look_home(view, n, ret_block);
+                for (uint32_t bank = 0; bank < n_banks; bank++)
+                        ret_block->fingerprints[n_lookups++] =
+                                presence_fingerprint(seeds[bank], &boundaries[i]);
+        left = look_home(view, n_lookups, ret_block);
         for (unsigned distance = 1; left && distance <= BLOCK_ROUNDS; distance++)
                 left = look_further(view, distance, left, ret_block);
         /* The last few, and those that were being written. */

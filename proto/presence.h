@@ -37,6 +37,7 @@
 
 /* presence_entry.flags */
 #define PRESENCE_REMOTE_ONLY    (1u << 0) /* some cell is in the remote tier only */
+#define PRESENCE_HAS_CHILD      (1u << 1) /* another boundary hangs on this one */
 #define PRESENCE_OVERFLOW_SHIFT 16        /* bits 16..31: entries of this home elsewhere */
 
 /* presence_header.state */
@@ -135,7 +136,10 @@ struct presence_block {
         uint16_t elsewhere[PRESENCE_BLOCK]; /* those not at home */
 };
 
-/* Looks up @n boundaries, at most PRESENCE_BLOCK, into @ret_block->bits. */
-void presence_lookup_block(const struct presence_view *view, uint64_t seed,
-                           const struct digest *boundaries, uint32_t n,
+/*
+ * Looks up @n boundaries in @n_banks banks, at most PRESENCE_BLOCK lookups, into
+ * @ret_block->bits: the banks of a boundary side by side, in the order of @seeds.
+ */
+void presence_lookup_block(const struct presence_view *view, const uint64_t *seeds,
+                           uint32_t n_banks, const struct digest *boundaries, uint32_t n,
                            struct presence_block *ret_block);
