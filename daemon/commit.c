@@ -166,9 +166,9 @@ static void verify_written(struct cache *cache, struct host_copy *copy,
 }
 
 /*
- * Publishes one reservation and ends its lease, whatever comes of it. *@ret_is_deferred:
- * the status is not final yet, on_forgotten() will send it. @checksums (may be NULL) is
- * taken over.
+ * Publishes one reservation. *@ret_is_deferred: the status is not final yet, on_forgotten()
+ * will send it. @checksums (may be NULL) is taken over. The caller ends the lease, whatever
+ * came of it.
  */
 static uint32_t publish(struct part *part, struct lease *lease, struct checksum_list *checksums,
                         uint32_t index, bool *ret_is_deferred)
@@ -202,8 +202,6 @@ static uint32_t publish(struct part *part, struct lease *lease, struct checksum_
                 if (given)
                         verify_written(&daemon->cache, copy, steal_ptr(given));
         }
-        lease_end(&daemon->leases, lease);
-        acquires_reservation_ended(daemon);
         return status_of_publish(r);
 }
 
@@ -240,13 +238,16 @@ static void commit_singles(struct session *session, const struct wire_batch *bat
                 bool is_deferred = false;
                 uint32_t status;
 
-                if (!lease || lease->kind != LEASE_WRITE)
+                if (!lease || lease->kind != LEASE_WRITE) {
                         status = KVT_WIRE_GONE;
-                else if (lease->set || !list_fits(lease, item.n_pieces))
+                } else if (lease->set || !list_fits(lease, item.n_pieces)) {
                         status = KVT_WIRE_INVALID;
-                else
+                } else {
                         status = publish(&part, lease, given_list(pieces, item.n_pieces), index,
                                          &is_deferred);
+                        lease_end(&session->daemon->leases, lease);
+                        acquires_reservation_ended(session->daemon);
+                }
                 if (is_deferred)
                         continue;
                 count(session, status);
@@ -288,6 +289,17 @@ static uint32_t check_named(struct session *session, const struct lease_set *set
         return KVT_WIRE_OK;
 }
 
+/* The members that were stored before are still what the set relied on. */
+static bool members_hold(struct session *session, const struct lease_set *set)
+{
+        struct lease *lease;
+
+        LIST_FOREACH(lease, &set->members, set_link)
+                if (lease->kind == LEASE_HAVE && !member_holds(session, lease))
+                        return false;
+        return true;
+}
+
 /* KVT_WIRE_OK when the commit names just the set's writers and its other members hold. */
 static uint32_t check_set(struct session *session, struct lease_set *set,
                           const struct assembly *assembly)
@@ -298,11 +310,10 @@ static uint32_t check_set(struct session *session, struct lease_set *set,
 
         for (uint32_t i = 0; i < assembly->n && !status; i++)
                 status = check_named(session, set, &assembly->commits[i], &n_write);
-        LIST_FOREACH(lease, &set->members, set_link) {
+        LIST_FOREACH(lease, &set->members, set_link)
                 lease->named = false;
-                if (!status && lease->kind == LEASE_HAVE && !member_holds(session, lease))
-                        status = KVT_WIRE_STALE;
-        }
+        if (!status && !members_hold(session, set))
+                status = KVT_WIRE_STALE;
         if (!status && n_write != set->n_write)
                 status = KVT_WIRE_INVALID;
         return status;
@@ -324,10 +335,12 @@ static void unpublish(struct session *session, const struct index_new_object *en
 
 /*
  * Publishes the members in one turn of the loop. Only memory or a full index can fail
- * here; then the members before it go again, and nobody has seen them. *@ret_deferred[i]:
- * the item is answered later.
+ * here, which may also cost a member that was stored before; then the members published so
+ * far go again, and nobody has seen them. Their leases last until all are published: room
+ * in the index for one must not be made by evicting another. *@ret_deferred[i]: the item is
+ * answered later.
  */
-static uint32_t publish_members(struct part *part, struct assembly *assembly,
+static uint32_t publish_members(struct part *part, struct lease_set *set, struct assembly *assembly,
                                 struct index_new_object *published, bool *ret_deferred)
 {
         struct session *session = part->session;
@@ -347,22 +360,24 @@ static uint32_t publish_members(struct part *part, struct assembly *assembly,
                 else if (status == KVT_WIRE_ALREADY_HAVE)
                         status = KVT_WIRE_OK; /* lost the race to a visible object: committed */
         }
+        if (!status && !members_hold(session, set))
+                status = KVT_WIRE_STALE;
         for (uint32_t i = 0; status && i < n_published; i++)
                 unpublish(session, &published[i]);
         return status;
 }
 
-static void publish_set(struct part *part, struct assembly *assembly, struct answer *answer)
+static void publish_set(struct part *part, struct lease_set *set, struct assembly *assembly,
+                        struct answer *answer)
 {
         struct session *session = part->session;
         _cleanup_free_ struct index_new_object *published =
                 calloc(assembly->n + 1, sizeof(*published));
         _cleanup_free_ bool *is_deferred = calloc(assembly->n + 1, sizeof(*is_deferred));
         uint32_t status = KVT_WIRE_NO_MEMORY;
-        struct lease_set *set;
 
         if (published && is_deferred)
-                status = publish_members(part, assembly, published, is_deferred);
+                status = publish_members(part, set, assembly, published, is_deferred);
         if (part->deferred)
                 part->deferred->failure = status;
         for (uint32_t i = 0; i < assembly->n; i++) {
@@ -371,10 +386,7 @@ static void publish_set(struct part *part, struct assembly *assembly, struct ans
                 count(session, status);
                 answer_status(answer, i, status);
         }
-        /* What is left of it: members that were stored already, or all after a failure. */
-        set = set_find(session, assembly->batch.set);
-        if (set)
-                set_end(&session->daemon->leases, set);
+        set_end(&session->daemon->leases, set);
         acquires_reservation_ended(session->daemon);
 }
 
@@ -388,7 +400,7 @@ static void commit_set(struct session *session, struct assembly *assembly)
         part_begin(&part, session, assembly->request);
         answer_begin(&answer, session, assembly->request);
         if (!status) {
-                publish_set(&part, assembly, &answer);
+                publish_set(&part, set, assembly, &answer);
         } else {
                 for (uint32_t i = 0; i < assembly->n; i++) {
                         count(session, status);
