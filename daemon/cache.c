@@ -14,6 +14,10 @@
 
 int cache_init(struct cache *cache)
 {
+        int r = drop_ring_init(&cache->drops);
+
+        if (r)
+                return r;
         transfers_init(&cache->transfers);
         if (!cache->next_generation)
                 cache->next_generation = 1;
@@ -36,6 +40,7 @@ void cache_deinit(struct cache *cache)
                 }
         }
         host_copies_deinit(&cache->copies);
+        drop_ring_deinit(&cache->drops);
 }
 
 uint64_t cache_unwritten_bytes(const struct cache *cache)
@@ -61,6 +66,21 @@ struct recovery {
         void (*on_end)(void *user, int result);
         void *user;
 };
+
+static void note_unindexed(struct cache *cache, const struct index_new_object *object)
+{
+        struct drop drop = {
+                .digest = object->digest,
+                .boundary_tokens = object->boundary_tokens,
+                .layout = object->layout,
+                .group = object->group,
+                .shard = object->shard,
+                .tier = METRICS_NVME,
+                .reason = DROP_NO_INDEX_AT_START,
+        };
+
+        drop_ring_note(&cache->drops, &drop);
+}
 
 static void on_recovered_object(void *user, const struct tier_object *object,
                                 struct tier_place place)
@@ -93,6 +113,7 @@ static void on_recovered_object(void *user, const struct tier_object *object,
         if (r) {
                 /* index.objects_max was lowered: what finds no place is given up. */
                 cache->metrics->index_full_total++;
+                note_unindexed(cache, &entry);
                 cache_forget(cache, place, &object->key, 0, false, NULL, NULL);
                 return;
         }
@@ -195,11 +216,53 @@ static void remove_when_nowhere(struct cache *cache, struct index_object *object
                 index_remove(cache->index, object);
 }
 
-static void count_removal(struct cache *cache, enum metrics_tier tier, enum metrics_removal reason,
-                          uint64_t bytes)
+/* What the removal alone says, when the caller has set nothing better. */
+static uint8_t reason_of(enum metrics_removal removal)
 {
-        cache->metrics->removed_objects_total[tier][reason]++;
-        cache->metrics->removed_bytes_total[tier][reason] += bytes;
+        switch (removal) {
+        case METRICS_FOR_SPACE:
+                return DROP_SPACE;
+        case METRICS_REPLACED:
+                return DROP_REPLACED;
+        case METRICS_BY_ADMIN:
+                return DROP_ADMIN;
+        default:
+                return DROP_UNEXPLAINED;
+        }
+}
+
+void cache_note_drop(struct cache *cache, const struct index_object *object, enum metrics_tier tier,
+                     enum drop_reason reason)
+{
+        const struct index_boundary *boundary = index_boundary_at(cache->index, object->boundary);
+        struct drop drop = {
+                .digest = boundary->digest,
+                .boundary_tokens = boundary->boundary_tokens,
+                .layout = boundary->layout,
+                .group = object->group,
+                .shard = object->shard,
+                .tier = (uint8_t)tier,
+                .reason = (uint8_t)reason,
+                .rule = cache->drop_rule,
+        };
+
+        drop_ring_note(&cache->drops, &drop);
+}
+
+static void note_removal(struct cache *cache, enum metrics_tier tier, enum metrics_removal removal,
+                         const struct index_object *object)
+{
+        cache->metrics->removed_objects_total[tier][removal]++;
+        cache->metrics->removed_bytes_total[tier][removal] += object->raw_bytes;
+        cache_note_drop(cache, object, tier,
+                        cache->drop_reason ? cache->drop_reason : reason_of(removal));
+}
+
+/* What was said of this drop must not be said of the next. */
+static void end_of_drop(struct cache *cache)
+{
+        cache->drop_reason = DROP_UNEXPLAINED;
+        cache->drop_rule = DROP_RULE_NONE;
 }
 
 static void detach_host(struct cache *cache, struct index_object *object,
@@ -207,7 +270,7 @@ static void detach_host(struct cache *cache, struct index_object *object,
 {
         struct host_copy *copy = host_copy_at(&cache->copies, object->host);
 
-        count_removal(cache, METRICS_HOST, reason, object->raw_bytes);
+        note_removal(cache, METRICS_HOST, reason, object);
         index_set_host(cache->index, object, INDEX_NONE);
         host_copy_detach(&cache->copies, copy);
 }
@@ -225,7 +288,7 @@ static int detach_place(struct cache *cache, struct index_object *object,
         r = cache_forget(cache, place, &key, footprint_of(cache, object), sync, on_forgotten, user);
         if (r && sync)
                 return r;
-        count_removal(cache, METRICS_NVME, reason, object->raw_bytes);
+        note_removal(cache, METRICS_NVME, reason, object);
         index_set_place(cache->index, object, (struct tier_place){0});
         return r;
 }
@@ -235,6 +298,7 @@ void cache_drop_host(struct cache *cache, struct index_object *object, enum metr
         assert(object->host != INDEX_NONE);
         detach_host(cache, object, reason);
         remove_when_nowhere(cache, object);
+        end_of_drop(cache);
 }
 
 void cache_drop_place(struct cache *cache, struct index_object *object, enum metrics_removal reason)
@@ -242,6 +306,7 @@ void cache_drop_place(struct cache *cache, struct index_object *object, enum met
         assert(object->place.claim);
         detach_place(cache, object, reason, false, NULL, NULL);
         remove_when_nowhere(cache, object);
+        end_of_drop(cache);
 }
 
 void cache_drop(struct cache *cache, struct index_object *object, enum metrics_removal reason)
@@ -251,6 +316,7 @@ void cache_drop(struct cache *cache, struct index_object *object, enum metrics_r
         if (object->place.claim)
                 detach_place(cache, object, reason, false, NULL, NULL);
         index_remove(cache->index, object);
+        end_of_drop(cache);
 }
 
 /* ---- room in host memory ---- */
@@ -308,7 +374,9 @@ static void evict_boundary_from_host(struct cache *cache, struct index_boundary 
                 if (copy->dirty && cache->write_policy != PLACEMENT_WRITE_OFF) {
                         cache->metrics->host_dropped_objects_total++;
                         cache->metrics->host_dropped_bytes_total += copy->raw_bytes;
+                        cache->drop_reason = DROP_SPACE_UNWRITTEN;
                 }
+                cache->drop_rule = DROP_RULE_OLDEST;
                 cache_drop_host(cache, object, METRICS_FOR_SPACE);
         }
 }
@@ -414,6 +482,7 @@ static void evict_boundary_from_nvme(struct cache *cache, struct index_boundary 
                 next = next_object(cache, object);
                 if (!object->place.claim || object->flags & INDEX_READING)
                         continue;
+                cache->drop_rule = DROP_RULE_OLDEST;
                 cache_drop_place(cache, object, METRICS_FOR_SPACE);
         }
 }

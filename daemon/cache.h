@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "daemon/drop_ring.h"
 #include "daemon/host_copy.h"
 #include "daemon/index.h"
 #include "daemon/metrics.h"
@@ -49,6 +50,9 @@ struct cache {
         uint32_t n_syncing;        /* replacing commits that wait for a sync */
         uint64_t n_forgets;        /* begun so far */
         uint64_t n_forgets_synced; /* of these, known to be durable */
+        struct drop_ring drops;    /* why what is gone is gone */
+        uint8_t drop_reason;       /* what is known of the next cache_drop*() beyond its */
+        uint8_t drop_rule;         /*   metrics_removal: set right before, used up by it */
         /* Room or quiet that somebody may wait for has come. Set by the daemon. */
         void (*on_progress)(void *user);
         void *on_progress_user;
@@ -112,3 +116,7 @@ int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s)
 
 /* The object of a boundary was stored or acquired. */
 void cache_touch(struct cache *cache, struct index_object *object);
+
+/* Notes in the ring of drops what became of an object, which may be there still. */
+void cache_note_drop(struct cache *cache, const struct index_object *object, enum metrics_tier tier,
+                     enum drop_reason reason);

@@ -156,6 +156,22 @@ static bool list_fits(const struct lease *lease, uint32_t n_pieces)
         return !n_pieces || n_pieces == checksum_n_pieces(lease->copy->raw_bytes);
 }
 
+static void note_refusal(struct session *session, const struct index_new_object *entry,
+                         enum drop_reason reason)
+{
+        struct drop drop = {
+                .digest = entry->digest,
+                .boundary_tokens = entry->boundary_tokens,
+                .layout = entry->layout,
+                .group = entry->group,
+                .shard = entry->shard,
+                .tier = METRICS_N_TIERS,
+                .reason = (uint8_t)reason,
+        };
+
+        drop_ring_note(&session->daemon->cache.drops, &drop);
+}
+
 static void verify_written(struct cache *cache, struct host_copy *copy,
                            struct checksum_list *checksums)
 {
@@ -202,6 +218,10 @@ static uint32_t publish(struct part *part, struct lease *lease, struct checksum_
                 if (given)
                         verify_written(&daemon->cache, copy, steal_ptr(given));
         }
+        if (r && r != CACHE_E_EXISTS)
+                note_refusal(session, &lease->entry,
+                             r == CACHE_E_INDEX_FULL ? DROP_INDEX_FULL : DROP_NO_MEMORY);
+        lease->is_settled = true;
         return status_of_publish(r);
 }
 
@@ -329,8 +349,10 @@ static void unpublish(struct session *session, const struct index_new_object *en
                 boundary ? index_find_object(cache->index, boundary, entry->group, entry->shard)
                          : NULL;
 
-        if (object)
-                cache_drop(cache, object, METRICS_FOR_SPACE);
+        if (!object)
+                return;
+        cache->drop_reason = DROP_SET_FAILED;
+        cache_drop(cache, object, METRICS_FOR_SPACE);
 }
 
 /*
@@ -390,6 +412,19 @@ static void publish_set(struct part *part, struct lease_set *set, struct assembl
         acquires_reservation_ended(session->daemon);
 }
 
+/* Its writers lose what they wrote because of a member that was stored already. */
+static void note_stale_set(struct session *session, struct lease_set *set)
+{
+        struct lease *lease;
+
+        LIST_FOREACH(lease, &set->members, set_link) {
+                if (lease->kind != LEASE_WRITE)
+                        continue;
+                note_refusal(session, &lease->entry, DROP_SET_STALE);
+                lease->is_settled = true;
+        }
+}
+
 static void commit_set(struct session *session, struct assembly *assembly)
 {
         struct lease_set *set = set_find(session, assembly->batch.set);
@@ -407,6 +442,7 @@ static void commit_set(struct session *session, struct assembly *assembly)
                         answer_status(&answer, i, status);
                 }
                 if (status == KVT_WIRE_STALE) {
+                        note_stale_set(session, set);
                         set_end(&session->daemon->leases, set);
                         acquires_reservation_ended(session->daemon);
                 }

@@ -503,6 +503,7 @@ static int start(struct daemon *daemon, bool format, struct why *why)
                 return r;
         r = cache_init(&daemon->cache);
         leases_init(&daemon->leases, &daemon->cache.copies);
+        daemon->leases.drops = &daemon->cache.drops;
         apply_config(daemon);
         if (!r)
                 r = listener_open(daemon, why);

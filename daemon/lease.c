@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "base/cleanup.h"
+#include "daemon/drop_ring.h"
 #include "daemon/lease.h"
 #include "daemon/session.h"
 #include "daemon/set.h"
@@ -139,11 +140,29 @@ static void leave_reservation(struct leases *leases, struct lease *lease)
         lease->is_reserved = false;
 }
 
+static void note_unfinished(struct leases *leases, const struct lease *lease)
+{
+        const struct index_new_object *entry = &lease->entry;
+        struct drop drop = {
+                .digest = entry->digest,
+                .boundary_tokens = entry->boundary_tokens,
+                .layout = entry->layout,
+                .group = entry->group,
+                .shard = entry->shard,
+                .tier = METRICS_N_TIERS,
+                .reason = lease->is_retired ? DROP_WRITER_GONE : DROP_ABORTED,
+        };
+
+        drop_ring_note(leases->drops, &drop);
+}
+
 void lease_end(struct leases *leases, struct lease *lease)
 {
         uint32_t slot = (uint32_t)(lease->id & SLOT_MASK) - 1;
 
         assert(!lease->loading);
+        if (lease->kind == LEASE_WRITE && !lease->is_settled && leases->drops)
+                note_unfinished(leases, lease);
         if (lease->set)
                 set_leave(lease);
         leave_reservation(leases, lease);

@@ -29,6 +29,7 @@ struct lease;
 struct grant;
 struct load_item;
 struct lease_set;
+struct drop_ring;
 
 enum lease_kind {
         LEASE_WRITE,
@@ -49,6 +50,7 @@ struct lease {
         struct digest *covers; /* owned: entry.covers */
         bool replace;
         bool is_reserved;     /* node is in use: somebody may wait for the commit */
+        bool is_settled;      /* committed or refused: its end needs no explanation */
         RB_ENTRY(lease) node; /* reservations by key */
         /* WRITE, HAVE */
         struct lease_set *set;
@@ -93,6 +95,7 @@ struct leases {
         struct reservation_tree reservations;
         struct grant_tree grants;
         struct host_copies *copies; /* borrowed */
+        struct drop_ring *drops;    /* borrowed; NULL: reservations end without a note */
 };
 
 void leases_init(struct leases *leases, struct host_copies *copies);

@@ -42,45 +42,59 @@ static uint32_t check_against_layout(struct session *session, const struct wire_
         return KVT_WIRE_OK;
 }
 
+/* What comes of one item, beside its status. */
+struct reserved {
+        struct lease *lease; /* or NULL */
+        uint8_t refusal;     /* enum drop_reason: which limit, where the status leaves it open */
+};
+
+static uint32_t refuse(struct reserved *reserved, uint32_t status, enum drop_reason reason)
+{
+        reserved->refusal = (uint8_t)reason;
+        return status;
+}
+
 /* May the session lease @bytes more, of which @new_bytes are leased by nobody yet? */
-static uint32_t check_lease(struct session *session, uint64_t bytes, uint64_t new_bytes)
+static uint32_t check_lease(struct session *session, uint64_t bytes, uint64_t new_bytes,
+                            struct reserved *ret_reserved)
 {
         struct daemon *daemon = session->daemon;
         const struct config *config = &daemon->config;
 
         if (session->n_leases >= config->session.leases_max)
-                return KVT_WIRE_REFUSED;
+                return refuse(ret_reserved, KVT_WIRE_REFUSED, DROP_SESSION_LEASES);
         if (config->session.bytes_max && session->leased_bytes + bytes > config->session.bytes_max)
-                return KVT_WIRE_REFUSED;
+                return refuse(ret_reserved, KVT_WIRE_REFUSED, DROP_SESSION_BYTES);
         if (daemon->cache.copies.leased_bytes + new_bytes > daemon_lease_limit(daemon))
-                return KVT_WIRE_BUSY;
+                return refuse(ret_reserved, KVT_WIRE_BUSY, DROP_LEASE_SHARE);
         return KVT_WIRE_OK;
 }
 
-static uint32_t check_limits(struct session *session, const struct wire_reserve_item *item)
+static uint32_t check_limits(struct session *session, const struct wire_reserve_item *item,
+                             struct reserved *ret_reserved)
 {
         struct daemon *daemon = session->daemon;
         const struct config *config = &daemon->config;
         uint64_t space = host_copy_space(item->bytes);
 
         if (daemon->phase >= DAEMON_DRAINING)
-                return KVT_WIRE_DRAINING;
+                return refuse(ret_reserved, KVT_WIRE_DRAINING, DROP_DRAINING);
         /* Generations and older copies are not known yet: nothing may be put beside them. */
         if (!daemon->recovered)
-                return KVT_WIRE_BUSY;
+                return refuse(ret_reserved, KVT_WIRE_BUSY, DROP_RECOVERING);
         if (item->bytes > config->host.piece_bytes / 2 ||
             space > daemon_lease_limit_final(daemon) ||
             (config->session.bytes_max && space > config->session.bytes_max))
-                return KVT_WIRE_TOO_LARGE;
+                return refuse(ret_reserved, KVT_WIRE_TOO_LARGE, DROP_TOO_LARGE);
         if (session->n_reserved_covers + item->n_covers > COVERS_MAX)
-                return KVT_WIRE_REFUSED;
-        return check_lease(session, space, space);
+                return refuse(ret_reserved, KVT_WIRE_REFUSED, DROP_COVERS);
+        return check_lease(session, space, space, ret_reserved);
 }
 
 /* A member of a set that is stored already: it must stay what it is until the set ends. */
 static uint32_t hold_member(struct session *session, const struct index_object *object,
                             const struct index_new_object *entry, uint64_t set,
-                            struct lease **ret_lease)
+                            struct reserved *ret_reserved)
 {
         struct cache *cache = &session->daemon->cache;
         struct host_copy *copy =
@@ -90,7 +104,7 @@ static uint32_t hold_member(struct session *session, const struct index_object *
         int r;
 
         status = check_lease(session, copy ? copy->space_bytes : 0,
-                             copy && !copy->n_leases ? copy->space_bytes : 0);
+                             copy && !copy->n_leases ? copy->space_bytes : 0, ret_reserved);
         if (status)
                 return status;
         if (lease_new(&session->daemon->leases, session, LEASE_HAVE, copy, &lease))
@@ -103,7 +117,7 @@ static uint32_t hold_member(struct session *session, const struct index_object *
                 lease_end(&session->daemon->leases, lease);
                 return r == SET_E_FULL ? KVT_WIRE_REFUSED : KVT_WIRE_NO_MEMORY;
         }
-        *ret_lease = lease;
+        ret_reserved->lease = lease;
         return KVT_WIRE_ALREADY_HAVE;
 }
 
@@ -123,7 +137,7 @@ static uint32_t status_of_space(int r)
 
 static uint32_t grant_space(struct session *session, const struct wire_reserve_item *item,
                             const struct index_new_object *entry, uint64_t set,
-                            struct lease **ret_lease)
+                            struct reserved *ret_reserved)
 {
         struct daemon *daemon = session->daemon;
         struct object_key key = {
@@ -166,13 +180,13 @@ static uint32_t grant_space(struct session *session, const struct wire_reserve_i
                 lease_end(&daemon->leases, lease);
                 return r == SET_E_FULL ? KVT_WIRE_REFUSED : KVT_WIRE_NO_MEMORY;
         }
-        *ret_lease = lease;
+        ret_reserved->lease = lease;
         return KVT_WIRE_OK;
 }
 
 static uint32_t reserve_one(struct session *session, uint64_t set,
                             const struct wire_reserve_item *item, const struct digest *covers,
-                            struct lease **ret_lease)
+                            struct reserved *ret_reserved)
 {
         struct cache *cache = &session->daemon->cache;
         struct index_new_object entry = {
@@ -201,13 +215,48 @@ static uint32_t reserve_one(struct session *session, uint64_t set,
                 existing = index_find_object(cache->index, boundary, item->group, item->shard);
         if (existing && !(item->flags & WIRE_RESERVE_REPLACE)) {
                 cache_touch(cache, existing);
-                return set ? hold_member(session, existing, &entry, set, ret_lease)
+                return set ? hold_member(session, existing, &entry, set, ret_reserved)
                            : KVT_WIRE_ALREADY_HAVE;
         }
-        status = check_limits(session, item);
+        status = check_limits(session, item, ret_reserved);
         if (status)
                 return status;
-        return grant_space(session, item, &entry, set, ret_lease);
+        return grant_space(session, item, &entry, set, ret_reserved);
+}
+
+static enum drop_reason reason_of_status(uint32_t status, bool contiguous)
+{
+        switch (status) {
+        case KVT_WIRE_INVALID:
+                return DROP_NOT_IN_LAYOUT;
+        case KVT_WIRE_BUSY:
+                return DROP_NO_ROOM;
+        case KVT_WIRE_REFUSED:
+                return contiguous ? DROP_FRAGMENTED : DROP_COVERS;
+        default:
+                return DROP_NO_MEMORY;
+        }
+}
+
+static void note_refusal(struct session *session, const struct wire_reserve_item *item,
+                         uint32_t status, const struct reserved *reserved)
+{
+        struct drop drop = {
+                .digest = item->boundary,
+                .boundary_tokens = item->boundary_tokens,
+                .layout = session->layout,
+                .group = item->group,
+                .shard = item->shard,
+                .tier = METRICS_N_TIERS,
+                .reason = reserved->refusal,
+        };
+
+        if (status == KVT_WIRE_OK || status == KVT_WIRE_ALREADY_HAVE)
+                return;
+        if (!drop.reason)
+                drop.reason =
+                        (uint8_t)reason_of_status(status, item->flags & WIRE_RESERVE_CONTIGUOUS);
+        drop_ring_note(&session->daemon->cache.drops, &drop);
 }
 
 /* A set in which nothing is to be written has no commit to wait for. */
@@ -234,10 +283,12 @@ void store_reserve(struct session *session, const struct wire_batch *batch)
                        (const struct digest *)(batch + 1), sizeof(item), batch->header.n_items,
                        false);
         for (; !message_next_reserve(&cursor, &item, &covers); index++) {
-                struct lease *lease = NULL;
-                uint32_t status = reserve_one(session, batch->set, &item, covers, &lease);
+                struct reserved reserved = {0};
+                uint32_t status = reserve_one(session, batch->set, &item, covers, &reserved);
+                const struct lease *lease = reserved.lease;
 
                 count(session, METRICS_RESERVE, status);
+                note_refusal(session, &item, status, &reserved);
                 if (lease && lease->copy)
                         answer_copy(&answer, index, status, lease->id, lease->copy,
                                     status == KVT_WIRE_OK, false);

@@ -146,9 +146,11 @@ static void judge_written(struct cache *cache, struct host_copy *copy)
                 return;
         if (differs(copy->expected, copy->checksums)) {
                 cache->metrics->corrupt_objects_total[METRICS_HOST]++;
-                if (copy->object != INDEX_NONE)
+                if (copy->object != INDEX_NONE) {
+                        cache->drop_reason = DROP_CORRUPT;
                         cache_drop(cache, index_object_at(cache->index, copy->object),
                                    METRICS_UNREADABLE);
+                }
         }
         free(steal_ptr(copy->expected));
 }
@@ -252,6 +254,18 @@ static void forget_outdated(struct transfer *transfer, struct tier_place place)
         transfer->on_forgotten = NULL;
 }
 
+/* The bytes stay in host memory until they are evicted; nothing is retried. */
+static void fail_write(struct transfer *transfer)
+{
+        struct cache *cache = transfer->cache;
+        uint32_t object = transfer->copy->object;
+
+        cache->metrics->tier_io_errors_total[METRICS_NVME]++;
+        if (object != INDEX_NONE)
+                cache_note_drop(cache, index_object_at(cache->index, object), METRICS_NVME,
+                                DROP_WRITE_FAILED);
+}
+
 static void on_written(struct tier_write *write, int result, struct tier_place place)
 {
         struct transfer *transfer = (struct transfer *)write;
@@ -260,7 +274,7 @@ static void on_written(struct tier_write *write, int result, struct tier_place p
 
         TAILQ_REMOVE(&cache->transfers.down, transfer, link);
         if (result < 0) {
-                cache->metrics->tier_io_errors_total[METRICS_NVME]++;
+                fail_write(transfer);
         } else if (!result && copy->object == INDEX_NONE) {
                 forget_outdated(transfer, place);
         } else if (!result) {
@@ -319,8 +333,7 @@ static void submit_down(struct transfer *transfer)
                 TAILQ_INSERT_TAIL(&cache->transfers.waiting, transfer, link);
                 return;
         }
-        /* The bytes stay in host memory until they are evicted; nothing is retried. */
-        cache->metrics->tier_io_errors_total[METRICS_NVME]++;
+        fail_write(transfer);
         end_down(transfer);
 }
 
@@ -585,8 +598,10 @@ static void drop_unreadable(struct transfer *transfer, struct index_object *obje
                 cache->metrics->stale_objects_total[METRICS_NVME]++;
         else if (result < 0)
                 cache->metrics->tier_io_errors_total[METRICS_NVME]++;
-        if (object && object->place.claim == transfer->read.place.claim)
-                cache_drop_place(cache, object, METRICS_UNREADABLE);
+        if (!object || object->place.claim != transfer->read.place.claim)
+                return;
+        cache->drop_reason = drop_reason_of_read(result);
+        cache_drop_place(cache, object, METRICS_UNREADABLE);
 }
 
 static void on_read(struct tier_read *read, int result, const struct checksum_list *checksums)

@@ -91,6 +91,7 @@ static void judge(struct verify_read *read, int result)
                 verify->progress.failed++;
                 cache->metrics->tier_io_errors_total[METRICS_NVME]++;
         }
+        cache->drop_reason = drop_reason_of_read(result);
         cache_drop_place(cache, object, METRICS_UNREADABLE);
 }
 
