@@ -84,7 +84,7 @@ static void add_groups(struct kvt__needs *needs, const struct layout *layout, ui
                         continue;
                 for (uint16_t shard = 0; shard < need->n_shards; shard++)
                         add_cell(needs, &needs->parts[part], (uint32_t)need->first_cell + shard,
-                                 layout_object_bytes(layout, i));
+                                 layout_object_bytes(layout, i, shard));
         }
 }
 

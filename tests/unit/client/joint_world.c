@@ -58,7 +58,10 @@ void world_init(struct world *world, uint32_t n_boundaries)
         world->n_boundaries = n_boundaries;
         for (uint16_t g = 0; g < world->layout.n_groups; g++) {
                 world->first_cell[g] = layout_cell(&world->layout, g, 0);
-                world->object_bytes[g] = layout_object_bytes(&world->layout, g);
+                for (uint16_t s = 0; s < world->layout.groups[g].n_shards; s++)
+                        if (world->first_cell[g] >= 0)
+                                world->object_bytes[world->first_cell[g] + s] =
+                                        layout_object_bytes(&world->layout, g, s);
         }
         make_table(world, (uint64_t)n_boundaries * table->needs.n_banks);
         for (uint32_t bank = 0; bank < table->needs.n_banks; bank++)
@@ -182,7 +185,7 @@ struct sum {
 static void add_object(const struct world *world, uint16_t g, uint16_t s, uint32_t at,
                        struct sum *sum)
 {
-        uint64_t bytes = world->object_bytes[g];
+        uint64_t bytes = world->object_bytes[world->first_cell[g] + s];
         enum where where = where_is(world, g, s, at);
 
         sum->boundary.n_objects++;

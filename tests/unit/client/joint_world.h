@@ -21,7 +21,7 @@ struct world {
         void *memory;
         uint32_t n_boundaries;
         int first_cell[LAYOUT_GROUPS_MAX];
-        uint64_t object_bytes[LAYOUT_GROUPS_MAX];
+        uint64_t object_bytes[LAYOUT_CELLS_MAX];
         struct kvt_digest digests[WORLD_BOUNDARIES];
         /* entries of boundary b, bank k: [b - 1][k] */
         struct presence_entry *entries[WORLD_BOUNDARIES][KVT__BANKS_MAX];

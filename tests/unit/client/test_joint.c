@@ -14,7 +14,21 @@
 static struct world world;
 static uint32_t n_cases = 1000000;
 
-static struct layout_group *add_group(uint8_t kind, uint16_t n_shards, uint64_t page_bytes)
+/* Of the last group: @n_shards more shards, each with pages of @page_bytes. */
+static void add_row(uint16_t first_shard, uint16_t n_shards, uint64_t page_bytes)
+{
+        struct layout_row row = {
+                .first_shard = first_shard,
+                .n_shards = n_shards,
+                .page_bytes = page_bytes,
+                .padded_bytes = page_bytes,
+        };
+
+        ck_assert_int_eq(layout_add_row(&world.layout, (uint16_t)(world.layout.n_groups - 1), &row),
+                         0);
+}
+
+static struct layout_group *add_rowless(uint8_t kind, uint16_t n_shards)
 {
         struct layout_group *group = &world.layout.groups[world.layout.n_groups++];
 
@@ -22,8 +36,15 @@ static struct layout_group *add_group(uint8_t kind, uint16_t n_shards, uint64_t 
                 .kind = kind,
                 .n_shards = n_shards,
                 .page_tokens = kind == LAYOUT_STATE ? 0 : CHUNK / 4,
-                .page_bytes = page_bytes,
         };
+        return group;
+}
+
+static struct layout_group *add_group(uint8_t kind, uint16_t n_shards, uint64_t page_bytes)
+{
+        struct layout_group *group = add_rowless(kind, n_shards);
+
+        add_row(0, n_shards, page_bytes);
         return group;
 }
 
@@ -226,6 +247,26 @@ START_TEST(variable_states_leave_the_bytes_unknown)
 }
 END_TEST
 
+START_TEST(rows_of_other_lengths_add_up)
+{
+        struct kvt_boundary usable;
+        struct kvt_match_query query = {.n_digests = 3, .usable = &usable, .n_usable = 1};
+
+        begin_layout();
+        add_rowless(LAYOUT_ATTENTION, 4);
+        add_row(0, 2, 10);
+        add_row(2, 2, 1);
+        world_init(&world, 3);
+        world_put_all(&world, 1, 3, true);
+        world_put(&world, 3, 0, 1, false);
+        world_put(&world, 3, 0, 2, false);
+        world_match(&world, &query);
+        ck_assert_uint_eq(usable.bytes, 3 * 4 * (10 + 10 + 1 + 1));
+        ck_assert_uint_eq(usable.bytes_below, 4 * (10 + 1));
+        world_deinit(&world);
+}
+END_TEST
+
 START_TEST(layouts_above_64_cells_look_into_all_banks)
 {
         begin_layout();
@@ -325,6 +366,17 @@ static uint64_t draw_holes(uint32_t rarity)
         return ~zeros;
 }
 
+/* Ranks of a pipeline hold other layers: other bytes a page. */
+static void draw_rows(uint8_t kind, uint16_t n_shards)
+{
+        for (uint16_t first = 0, n; first < n_shards; first = (uint16_t)(first + n)) {
+                n = (uint16_t)(n_shards - first);
+                if (draw(2))
+                        n = (uint16_t)(1 + draw(n));
+                add_row(first, n, kind == LAYOUT_STATE && !draw(3) ? 0 : 1 + draw(1000));
+        }
+}
+
 static void draw_layout(bool is_large)
 {
         uint32_t n_groups = 1 + draw(is_large ? 12 : 4), n_cells = 0;
@@ -333,9 +385,9 @@ static void draw_layout(bool is_large)
         for (uint32_t i = 0; i < n_groups || !n_cells; i++) {
                 uint8_t kind = (uint8_t)(LAYOUT_ATTENTION + draw(6));
                 uint16_t n_shards = (uint16_t)(draw(3) ? 1 + draw(is_large ? 24 : 3) : 1);
-                bool is_variable = kind == LAYOUT_STATE && !draw(3);
-                struct layout_group *group =
-                        add_group(kind, n_shards, is_variable ? 0 : 1 + draw(1000));
+                struct layout_group *group = add_rowless(kind, n_shards);
+
+                draw_rows(kind, n_shards);
 
                 if (kind == LAYOUT_WINDOW)
                         group->window_tokens = 1 + draw(draw(2) ? 3 * CHUNK : 12 * CHUNK);
@@ -428,6 +480,7 @@ static Suite *joint_suite(void)
         tcase_add_test(claims, bytes_below_slide_with_the_window);
         tcase_add_test(claims, bytes_below_of_very_long_windows_are_an_upper_bound);
         tcase_add_test(claims, variable_states_leave_the_bytes_unknown);
+        tcase_add_test(claims, rows_of_other_lengths_add_up);
         tcase_add_test(claims, layouts_above_64_cells_look_into_all_banks);
         tcase_add_test(claims, the_nearest_state_is_found_where_kv_is_gone);
         tcase_add_test(claims, a_checkpoint_pays_where_prompts_branch_without_a_state);
