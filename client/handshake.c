@@ -159,6 +159,18 @@ static void on_arena(struct kvt_session *session, const struct wire_arena *arena
                 send_attach(session);
 }
 
+/* The layout is whole: from here on calls are sent and the table is read. */
+static void use_layout(struct kvt_session *session, uint32_t handle, const struct layout *layout,
+                       const struct digest *id)
+{
+        session->layout = handle;
+        session->chunk_tokens = layout->chunk_tokens;
+        session->layout_id = *id;
+        kvt__table_set_layout(&session->tables, layout, id, session->domain);
+        if (kvt__table_is_fresh(&session->tables, kvt__now_ns()))
+                kvt__table_show(&session->tables);
+}
+
 /* Both sides must have hashed the same bytes: a wrong id would mix two layouts' objects. */
 static bool check_layout(struct kvt_session *session, const struct wire_attached *attached,
                          struct why *why)
@@ -177,7 +189,7 @@ static bool check_layout(struct kvt_session *session, const struct wire_attached
                 same = digest_equal(&id, &attached->layout_id) &&
                        attached->n_cells == layout_n_cells(&layout);
                 if (same)
-                        kvt__table_set_layout(&session->tables, &layout, &id, session->domain);
+                        use_layout(session, attached->layout, &layout, &id);
                 else
                         why_set(why, "the daemon and the library disagree about the layout's id");
         }
@@ -189,26 +201,39 @@ static void on_attached(struct kvt_session *session, const struct wire_attached 
 {
         struct why why = {"out of memory"};
 
-        if (attached->status != KVT_OK) {
+        if (attached->status != KVT_OK && attached->status != KVT_PENDING) {
                 refuse(session, (enum kvt_status)attached->status, attached->why,
                        sizeof(attached->why));
                 return;
         }
-        if (!check_layout(session, attached, &why)) {
+        if (attached->status == KVT_PENDING)
+                why_set(&session->last_error, "%.*s",
+                        (int)strnlen(attached->why, sizeof(attached->why)), attached->why);
+        else if (!check_layout(session, attached, &why)) {
                 refuse(session, KVT_REFUSED, why.text, sizeof(why.text));
                 return;
         }
-        session->layout = attached->layout;
-        session->chunk_tokens = attached->chunk_tokens;
-        session->layout_id = attached->layout_id;
         memcpy(session->boot_id, session->era->boot_id, sizeof(session->boot_id));
         session->n_attached++;
         session->backoff_ns = KVT__BACKOFF_NS_MIN;
         session->phase = KVT__UP;
         kvt__arenas_sweep(&session->arenas);
-        if (kvt__table_is_fresh(&session->tables, kvt__now_ns()))
-                kvt__table_show(&session->tables);
         kvt__session_settle(session);
+        pthread_cond_broadcast(&session->changed);
+}
+
+/* The other processes' rows are in. */
+static void on_layout(struct kvt_session *session, const struct wire_layout *message)
+{
+        struct layout layout;
+        struct why why = {""};
+
+        if (kvt__layout_complete(&layout, &session->asked, message_layout_encoding(message),
+                                 message->layout_bytes, &message->layout_id, &why)) {
+                refuse(session, KVT_REFUSED, why.text, sizeof(why.text));
+                return;
+        }
+        use_layout(session, message->layout, &layout, &message->layout_id);
         pthread_cond_broadcast(&session->changed);
 }
 
@@ -234,6 +259,8 @@ void kvt__handshake_step(struct kvt_session *session, const void *packet, int fd
                 on_arena(session, packet, fd);
         else if (header->kind == WIRE_ATTACHED && phase == KVT__ATTACHING)
                 on_attached(session, packet);
+        else if (header->kind == WIRE_LAYOUT && phase == KVT__UP && !session->layout)
+                on_layout(session, packet);
         else
                 kvt__session_break(session, "the daemon sent %s out of order",
                                    message_kind_name(header->kind));

@@ -57,7 +57,7 @@ enum kvt_status {
         KVT_OK = 0,
         KVT_ALREADY_HAVE = 1, /* reserve: stored already, nothing to write */
         KVT_MISS = 2,         /* not stored */
-        KVT_PENDING = 3,      /* on its way; the answer follows */
+        KVT_PENDING = 3,      /* on its way; or the layout is not whole yet: nothing is held */
         KVT_BUSY = 4,         /* no room now: everything is leased. Try later, or do without */
         KVT_TOO_LARGE = 5,    /* above a limit that waiting does not change */
         KVT_REFUSED = 6,      /* a limit of the session or the daemon is reached */
@@ -102,17 +102,42 @@ struct kvt_tensor {
         uint64_t bytes; /* of one page (paged groups) or of the blob (state), one shard */
 };
 
+/* How the daemon may store a group's bytes below host memory. Append only. */
+enum kvt_codec { KVT_CODEC_NONE = 0 };
+
+/*
+ * What each shard of a run of neighbours holds. Ranks of a pipeline hold other layers, so
+ * their shards have rows of their own; a row per shard is fine, too.
+ */
+struct kvt_row {
+        uint32_t first_shard;
+        uint32_t n_shards;     /* 0 is taken for 1 */
+        uint64_t page_bytes;   /* un-padded, all layers, one shard; state groups: bytes of the
+                                  blob, 0 when its length varies */
+        uint64_t padded_bytes; /* with the engine's padding; 0 is taken for page_bytes */
+        const struct kvt_tensor *tensors;
+        uint32_t n_tensors;
+        uint32_t reserved;
+};
+
+/*
+ * A group says what its shards hold in one of two ways: all alike (page_bytes,
+ * padded_bytes, tensors), or in rows, in order of their shards. Shards are numbered over
+ * the ranks that hold layers of the group, so that each shard holds something.
+ */
 struct kvt_group {
         const char *name;
         uint32_t kind;          /* enum kvt_group_kind */
         uint32_t shards;        /* 1: replicated; 0 is taken for 1 */
         uint32_t page_tokens;   /* N; 0 for state groups */
         uint32_t window_tokens; /* window groups */
-        uint64_t page_bytes;    /* un-padded, all layers, one shard; state groups: bytes of the
-                                   blob, 0 when its length varies */
-        uint64_t padded_bytes;  /* with the engine's padding; 0 is taken for page_bytes */
+        uint64_t page_bytes;    /* as in a row; 0 with rows */
+        uint64_t padded_bytes;
         const struct kvt_tensor *tensors;
         uint32_t n_tensors;
+        uint32_t codec;             /* enum kvt_codec */
+        const struct kvt_row *rows; /* NULL: all shards alike */
+        uint32_t n_rows;
         uint32_t reserved;
 };
 
@@ -142,6 +167,15 @@ struct kvt_layout {
 
 #define KVT_DEFAULT_SOCKET "/run/kvtier/kvtierd.sock"
 
+/*
+ * kvt_options.flags: this process does not know what all shards hold. Its layout names
+ * all groups, and rows for the shards it knows: perhaps none (a scheduler; page_bytes 0
+ * says that nothing is known), perhaps its own (a worker). The rest comes from the other
+ * sessions with the same engine_id. Until all rows are known every match misses, and
+ * calls complete with KVT_PENDING for each object, holding nothing.
+ */
+#define KVT_OPEN_PARTIAL_LAYOUT (1u << 0)
+
 struct kvt_options {
         size_t size;
         const char *socket;              /* NULL: KVT_DEFAULT_SOCKET */
@@ -151,21 +185,29 @@ struct kvt_options {
                                             random */
         const uint16_t *shards;          /* shards on this node; NULL: all */
         uint32_t n_shards;
-        uint32_t flags;              /* none defined */
+        uint32_t flags;              /* KVT_OPEN_* */
         uint64_t connect_timeout_ns; /* how long kvt_open() waits for the daemon; 0: not */
 };
 
 /*
  * Opens a session. Starts one thread, which connects, reconnects and receives.
  *
- * KVT_OK: attached. KVT_UNAVAILABLE: the session exists and goes on trying, every match
- * misses meanwhile. Anything else (KVT_INVALID, KVT_DENIED, KVT_REFUSED, KVT_UNSUPPORTED,
+ * KVT_OK: attached. KVT_PENDING: attached, but rows of other processes are missing
+ * (KVT_OPEN_PARTIAL_LAYOUT). KVT_UNAVAILABLE: the session exists and goes on trying. With
+ * both, every match misses meanwhile. Anything else (KVT_INVALID, KVT_DENIED, KVT_REFUSED, KVT_UNSUPPORTED,
  * KVT_NO_MEMORY): no session; @ret_why (may be NULL) gets the reason in words, at most
  * @why_bytes with the NUL.
  */
 KVT_API enum kvt_status kvt_open(struct kvt_session **ret_session,
                                  const struct kvt_options *options, char *ret_why,
                                  size_t why_bytes);
+
+/*
+ * Waits until the session is attached and its layout is whole: KVT_OK. When @timeout_ns
+ * is over: KVT_PENDING or KVT_UNAVAILABLE, as kvt_open(), or why the daemon refuses it;
+ * kvt_session_info() has the reason in words.
+ */
+KVT_API enum kvt_status kvt_wait_attached(struct kvt_session *session, uint64_t timeout_ns);
 
 /*
  * Completes everything with KVT_CANCELLED, ends all leases, frees the session. The caller
@@ -176,12 +218,15 @@ KVT_API void kvt_close(struct kvt_session *session);
 struct kvt_session_info {
         size_t size;
         uint32_t attached;     /* 1: the daemon answers */
-        uint32_t chunk_tokens; /* 0 until attached once */
-        uint8_t layout_id[32]; /* zeros until attached once */
+        uint32_t chunk_tokens; /* 0 until attached once, with a whole layout */
+        uint8_t layout_id[32]; /* zeros until then */
         uint8_t boot_id[16];   /* of the daemon's run */
         uint64_t reconnects;
         uint64_t host_bytes;  /* size of the daemon's host tier */
-        char last_error[256]; /* why the last connection attempt failed, or "" */
+        char last_error[256]; /* why the last connection attempt failed, which row was missing
+                                 at attach (pending), or "" */
+        uint32_t pending;     /* 1: attached, but rows of other processes are missing */
+        uint32_t reserved;
 };
 
 KVT_API enum kvt_status kvt_session_info(struct kvt_session *session,

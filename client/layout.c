@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "client/layout.h"
+#include "proto/layout_merge.h"
 
 int kvt__copy_sized(void *ret_copy, size_t size, const void *from)
 {
@@ -35,13 +36,18 @@ static int string(struct layout_string *ret_string, const char *text, const char
         return 0;
 }
 
-/* Appends the group's tensor records to @buffer at @*used. */
-static int tensors(struct layout_row *row, const struct kvt_group *from, uint8_t *buffer,
-                   size_t *used, struct why *why)
+/* Where the tensor records of all rows go. */
+struct tensor_buffer {
+        uint8_t *bytes; /* LAYOUT_BYTES_MAX */
+        size_t used;
+};
+
+static int tensors(struct layout_row *row, const struct kvt_row *from, struct tensor_buffer *buffer,
+                   struct why *why)
 {
-        row->tensors = buffer + *used;
+        row->tensors = buffer->bytes + buffer->used;
         if (from->n_tensors > LAYOUT_TENSORS_MAX || (from->n_tensors && !from->tensors)) {
-                why_set(why, "a group has %u tensors, at most %u are allowed", from->n_tensors,
+                why_set(why, "a row has %u tensors, at most %u are allowed", from->n_tensors,
                         LAYOUT_TENSORS_MAX);
                 return err_raise(-EINVAL);
         }
@@ -53,43 +59,96 @@ static int tensors(struct layout_row *row, const struct kvt_group *from, uint8_t
                         r = string(&dtype, from->tensors[i].dtype, "a tensor's dtype", why);
                 if (r)
                         return r;
-                r = layout_tensor_encode(buffer + *used, LAYOUT_BYTES_MAX - *used, name, dtype,
+                r = layout_tensor_encode(buffer->bytes + buffer->used,
+                                         LAYOUT_BYTES_MAX - buffer->used, name, dtype,
                                          from->tensors[i].bytes);
                 if (r < 0) {
                         why_set(why, "the layout is larger than %u bytes", LAYOUT_BYTES_MAX);
                         return r;
                 }
-                *used += (size_t)r;
+                buffer->used += (size_t)r;
         }
         row->n_tensors = (uint16_t)from->n_tensors;
-        row->tensors_bytes = (uint32_t)(buffer + *used - row->tensors);
+        row->tensors_bytes = (uint32_t)(buffer->bytes + buffer->used - row->tensors);
         return 0;
 }
 
+static int add_row(struct layout *layout, uint16_t group, const struct kvt_row *from,
+                   struct tensor_buffer *buffer, struct why *why)
+{
+        struct layout_row row = {
+                .page_bytes = from->page_bytes,
+                .padded_bytes = from->padded_bytes ? from->padded_bytes : from->page_bytes,
+        };
+        int r;
+
+        if (from->first_shard >= LAYOUT_SHARDS_MAX || from->n_shards > LAYOUT_SHARDS_MAX ||
+            from->reserved) {
+                why_set(why, "a row has shards %u and %u more, at most %u are allowed",
+                        from->first_shard, from->n_shards, LAYOUT_SHARDS_MAX);
+                return err_raise(-EINVAL);
+        }
+        row.first_shard = (uint16_t)from->first_shard;
+        row.n_shards = from->n_shards ? (uint16_t)from->n_shards : 1;
+        r = tensors(&row, from, buffer, why);
+        if (r)
+                return r;
+        r = layout_add_row(layout, group, &row);
+        if (r)
+                why_set(why, "the groups have more than %u rows in all", LAYOUT_ROWS_MAX);
+        return r;
+}
+
+/* The rows as given; or one for all shards; or none, when the process knows none. */
+static int add_rows(struct layout *layout, uint16_t index, const struct kvt_group *from,
+                    struct tensor_buffer *buffer, struct why *why)
+{
+        struct kvt_row all = {
+                .n_shards = layout->groups[index].n_shards,
+                .page_bytes = from->page_bytes,
+                .padded_bytes = from->padded_bytes,
+                .tensors = from->tensors,
+                .n_tensors = from->n_tensors,
+        };
+        bool has_facts = from->page_bytes || from->padded_bytes || from->n_tensors;
+        int r = 0;
+
+        if (!from->n_rows)
+                return layout->is_partial && !has_facts ? 0
+                                                        : add_row(layout, index, &all, buffer, why);
+        if (!from->rows || has_facts) {
+                why_set(why, "with rows, page_bytes, padded_bytes and tensors stand in them");
+                return err_raise(-EINVAL);
+        }
+        for (uint32_t i = 0; i < from->n_rows && !r; i++)
+                r = add_row(layout, index, &from->rows[i], buffer, why);
+        return r;
+}
+
 static int group(struct layout *layout, uint16_t index, const struct kvt_group *from,
-                 uint8_t *buffer, size_t *used, struct why *why)
+                 struct tensor_buffer *buffer, struct why *why)
 {
         struct layout_group *ret_group = &layout->groups[index];
-        struct layout_row row = {0};
         int r = string(&ret_group->name, from->name, "a group's name", why);
 
         if (r)
                 return r;
-        if (from->kind > UINT8_MAX || from->shards > LAYOUT_SHARDS_MAX || from->reserved) {
-                why_set(why, "group %s: unknown kind %u, or %u shards of at most %u",
-                        from->name ? from->name : "", from->kind, from->shards, LAYOUT_SHARDS_MAX);
-                return err_raise(-EINVAL);
+        if (from->kind > UINT8_MAX || from->codec > UINT8_MAX || from->shards > LAYOUT_SHARDS_MAX ||
+            from->reserved) {
+                why_set(why, "unknown kind %u or codec %u, or %u shards of at most %u", from->kind,
+                        from->codec, from->shards, LAYOUT_SHARDS_MAX);
+                r = err_raise(-EINVAL);
         }
         ret_group->kind = (uint8_t)from->kind;
-        ret_group->codec = LAYOUT_CODEC_NONE;
+        ret_group->codec = (uint8_t)from->codec;
         ret_group->n_shards = from->shards ? (uint16_t)from->shards : 1;
         ret_group->page_tokens = from->page_tokens;
         ret_group->window_tokens = from->window_tokens;
-        row.n_shards = ret_group->n_shards;
-        row.page_bytes = from->page_bytes;
-        row.padded_bytes = from->padded_bytes ? from->padded_bytes : from->page_bytes;
-        r = tensors(&row, from, buffer, used, why);
-        return r ? r : layout_add_row(layout, index, &row);
+        if (!r)
+                r = add_rows(layout, index, from, buffer, why);
+        if (r)
+                why_prefix(why, "group %s", from->name ? from->name : "");
+        return r;
 }
 
 static int strings(struct layout *layout, const struct kvt_layout *from, struct why *why)
@@ -118,10 +177,10 @@ static int strings(struct layout *layout, const struct kvt_layout *from, struct 
         return 0;
 }
 
-static int fill(struct layout *layout, const struct kvt_layout *from, uint8_t *buffer,
+static int fill(struct layout *layout, const struct kvt_layout *from, uint8_t *tensors_buffer,
                 struct why *why)
 {
-        size_t used = 0;
+        struct tensor_buffer buffer = {.bytes = tensors_buffer};
         int r = strings(layout, from, why);
 
         if (r)
@@ -139,7 +198,7 @@ static int fill(struct layout *layout, const struct kvt_layout *from, uint8_t *b
         layout->cp = from->cp ? from->cp : 1;
         layout->n_groups = (uint16_t)from->n_groups;
         for (uint16_t i = 0; !r && i < layout->n_groups; i++)
-                r = group(layout, i, &from->groups[i], buffer, &used, why);
+                r = group(layout, i, &from->groups[i], &buffer, why);
         return r;
 }
 
@@ -160,7 +219,7 @@ static int encode(struct kvt__layout_encoding *ret_encoding, const struct layout
 }
 
 int kvt__layout_encode(struct kvt__layout_encoding *ret_encoding, const struct kvt_layout *layout,
-                       struct why *why)
+                       bool is_partial, struct why *why)
 {
         _cleanup_free_ struct layout *filled = calloc(1, sizeof(*filled));
         _cleanup_free_ uint8_t *buffer = malloc(LAYOUT_BYTES_MAX);
@@ -176,6 +235,7 @@ int kvt__layout_encode(struct kvt__layout_encoding *ret_encoding, const struct k
                 why_set(why, "kvt_layout.size is not set, or the struct is of a newer version");
                 return r;
         }
+        filled->is_partial = is_partial;
         r = fill(filled, &from, buffer, why);
         return r ? r : encode(ret_encoding, filled, why);
 }
@@ -197,6 +257,36 @@ int kvt__layout_choose(struct kvt__layout_encoding *ret_encoding, struct layout 
         layout.chunk_tokens = chunk_tokens;
         r = encode(ret_encoding, &layout, why);
         return r ? r : layout_decode(ret_layout, ret_encoding->bytes, ret_encoding->length, why);
+}
+
+int kvt__layout_complete(struct layout *ret_layout, const struct kvt__layout_encoding *asked,
+                         const uint8_t *encoding, size_t length, const struct digest *id,
+                         struct why *why)
+{
+        _cleanup_free_ struct layout *part = malloc(sizeof(*part));
+        struct layout_conflict conflict;
+        struct digest computed;
+        struct why place;
+        int r;
+
+        if (!part || layout_id(&computed, encoding, length)) {
+                why_set(why, "out of memory");
+                return err_raise(-ENOMEM);
+        }
+        r = layout_decode(ret_layout, encoding, length, why);
+        if (!r)
+                r = layout_decode_partial(part, asked->bytes, asked->length, why);
+        if (r)
+                return r;
+        r = layout_merge(part, ret_layout, &conflict);
+        if (r > 0) {
+                layout_conflict_place(&conflict, part, &place);
+                why_set(why, "the daemon's layout differs from this process's: %s is %s, not %s",
+                        place.text, conflict.theirs, conflict.ours);
+        }
+        if (!r && !digest_equal(&computed, id))
+                why_set(why, "the daemon and the library disagree about the layout's id");
+        return r || !digest_equal(&computed, id) ? err_raise(-EINVAL) : 0;
 }
 
 uint16_t kvt__layout_shards(const struct layout *layout)

@@ -14,9 +14,12 @@ struct kvt__layout_encoding {
         uint8_t bytes[LAYOUT_BYTES_MAX];
 };
 
-/* 0; -EINVAL, -ENOSPC (too large) or -ENOMEM with the reason in @why. */
+/*
+ * @is_partial: rows may be missing. 0; -EINVAL, -ENOSPC (too large) or -ENOMEM with the
+ * reason in @why.
+ */
 int kvt__layout_encode(struct kvt__layout_encoding *ret_encoding, const struct kvt_layout *layout,
-                       struct why *why);
+                       bool is_partial, struct why *why);
 
 /*
  * The same layout with the daemon's choice of chunk_tokens, decoded: @ret_layout points
@@ -25,6 +28,14 @@ int kvt__layout_encode(struct kvt__layout_encoding *ret_encoding, const struct k
 int kvt__layout_choose(struct kvt__layout_encoding *ret_encoding, struct layout *ret_layout,
                        const struct kvt__layout_encoding *asked, uint32_t chunk_tokens,
                        struct why *why);
+
+/*
+ * The whole layout as the daemon tells it, decoded: @ret_layout points into @encoding. 0,
+ * or -EINVAL when it contradicts what was asked, or its id is not @id; -ENOMEM.
+ */
+int kvt__layout_complete(struct layout *ret_layout, const struct kvt__layout_encoding *asked,
+                         const uint8_t *encoding, size_t length, const struct digest *id,
+                         struct why *why);
 
 /* Most shards of any group. */
 uint16_t kvt__layout_shards(const struct layout *layout);

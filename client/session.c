@@ -108,6 +108,7 @@ static void hang_up(struct kvt_session *session)
         session->socket = -1;
         session->phase = KVT__DOWN;
         session->broken = false;
+        session->layout = 0;
         kvt__outbox_clear(&session->outbox);
         kvt__table_retire(&session->tables);
         kvt__arenas_retract(&session->arenas);
@@ -125,7 +126,7 @@ static void hang_up(struct kvt_session *session)
 static void beat(struct kvt_session *session, uint64_t now)
 {
         kvt__tables_sweep(&session->tables);
-        if (session->phase != KVT__UP)
+        if (session->phase != KVT__UP || !session->layout)
                 return;
         if (kvt__table_is_fresh(&session->tables, now))
                 kvt__table_show(&session->tables);
@@ -248,7 +249,7 @@ static enum kvt_status set_shards(struct kvt_session *session, const struct kvt_
         struct layout layout;
         uint16_t n;
 
-        if (layout_decode(&layout, session->asked.bytes, session->asked.length, why))
+        if (layout_decode_partial(&layout, session->asked.bytes, session->asked.length, why))
                 return KVT_INVALID;
         n = kvt__layout_shards(&layout);
         if (options->shards ? !options->n_shards || options->n_shards > LAYOUT_SHARDS_MAX
@@ -278,7 +279,8 @@ static enum kvt_status set_identity(struct kvt_session *session, const struct kv
                 return fail(KVT_NO_MEMORY, why, "no random bytes for the engine id");
         if (!options->layout)
                 return fail(KVT_INVALID, why, "kvt_options.layout is missing");
-        r = kvt__layout_encode(&session->asked, options->layout, why);
+        r = kvt__layout_encode(&session->asked, options->layout,
+                               options->flags & KVT_OPEN_PARTIAL_LAYOUT, why);
         if (r)
                 return r == -ENOMEM ? KVT_NO_MEMORY : KVT_INVALID;
         return set_shards(session, options, why);
@@ -385,23 +387,42 @@ static uint64_t deadline(uint64_t timeout_ns)
                        : now + timeout_ns;
 }
 
-/* Waits for the first connection as long as the caller wants. */
-static enum kvt_status await(struct kvt_session *session, uint64_t timeout_ns, struct why *why)
+/* How far the session has come. Under the lock. */
+static enum kvt_status standing(const struct kvt_session *session)
+{
+        if (session->phase == KVT__UP && !session->broken)
+                return session->layout ? KVT_OK : KVT_PENDING;
+        return session->refusal != KVT_OK ? session->refusal : KVT_UNAVAILABLE;
+}
+
+/* Waits as long as the caller wants for a session that has not come as far as @enough. */
+static enum kvt_status await(struct kvt_session *session, enum kvt_status enough,
+                             uint64_t timeout_ns, struct why *why)
 {
         uint64_t until = deadline(timeout_ns);
-        enum kvt_status status = KVT_UNAVAILABLE;
+        enum kvt_status status;
 
         pthread_mutex_lock(&session->lock);
-        while (session->phase != KVT__UP && session->refusal == KVT_OK && kvt__now_ns() < until)
+        for (;;) {
+                status = standing(session);
+                if ((status != KVT_UNAVAILABLE && (status != KVT_PENDING || status == enough)) ||
+                    kvt__now_ns() >= until)
+                        break;
                 wait_until(session, until);
-        if (session->phase == KVT__UP)
-                status = KVT_OK;
-        else if (session->refusal != KVT_OK)
-                status = session->refusal;
+        }
         if (status != KVT_OK)
                 *why = session->last_error;
         pthread_mutex_unlock(&session->lock);
         return status;
+}
+
+enum kvt_status kvt_wait_attached(struct kvt_session *session, uint64_t timeout_ns)
+{
+        struct why why;
+
+        if (!session)
+                return KVT_INVALID;
+        return kvt__is_forked(session) ? KVT_FORKED : await(session, KVT_OK, timeout_ns, &why);
 }
 
 static enum kvt_status open_session(struct kvt_session **ret_session,
@@ -414,7 +435,7 @@ static enum kvt_status open_session(struct kvt_session **ret_session,
         if (!ret_session || !given || kvt__copy_sized(&options, sizeof(options), given))
                 return fail(KVT_INVALID, why,
                             "kvt_options.size is not set, or the struct is of a newer version");
-        if (options.flags)
+        if (options.flags & ~KVT_OPEN_PARTIAL_LAYOUT)
                 return fail(KVT_UNSUPPORTED, why, "kvt_options.flags has unknown bits");
         session = session_new();
         if (!session)
@@ -432,8 +453,8 @@ static enum kvt_status open_session(struct kvt_session **ret_session,
                 session_free(session, false);
                 return status;
         }
-        status = await(session, options.connect_timeout_ns, why);
-        if (status != KVT_OK && status != KVT_UNAVAILABLE) {
+        status = await(session, KVT_PENDING, options.connect_timeout_ns, why);
+        if (status != KVT_OK && status != KVT_PENDING && status != KVT_UNAVAILABLE) {
                 stop_thread(session);
                 session_free(session, false);
                 return status;
@@ -504,7 +525,8 @@ enum kvt_status kvt_session_info(struct kvt_session *session, struct kvt_session
         memcpy(info.boot_id, session->boot_id, sizeof(info.boot_id));
         info.reconnects = session->n_attached ? session->n_attached - 1 : 0;
         info.host_bytes = session->host_bytes;
-        if (!info.attached)
+        info.pending = info.attached && !session->layout;
+        if (!info.attached || info.pending)
                 snprintf(info.last_error, sizeof(info.last_error), "%.*s",
                          (int)sizeof(info.last_error) - 1, session->last_error.text);
         pthread_mutex_unlock(&session->lock);

@@ -10,6 +10,8 @@
  *
  *   DOWN -> GREETING: connected, HELLO sent     -> ANNOUNCING: WELCOME came, arenas follow
  *        -> ATTACHING: all arenas, ATTACH sent  -> UP: ATTACHED
+ * While UP without a layout handle (rows are missing) the session is pending: nothing is
+ * sent that needs one, and the table is not shown.
  * and from anywhere back to DOWN by kvt__session_break().
  */
 #pragma once
@@ -76,7 +78,7 @@ struct kvt_session {
         struct kvt__era *era; /* of the connection, NULL while DOWN or GREETING */
         struct kvt__era_list eras;
         uint32_t domain;
-        uint32_t layout; /* handle */
+        uint32_t layout; /* handle; 0 while UP: rows of other processes are missing */
         uint32_t chunk_tokens;
         struct digest layout_id;
         uint8_t boot_id[16];

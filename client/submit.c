@@ -275,7 +275,10 @@ static enum kvt_status submit_grant(struct kvt_session *session, uint16_t kind,
                 kvt__call_insert(session, call);
                 if (ret_call)
                         *ret_call = call->id;
-                send_call(session, call, options->timeout_ns);
+                if (session->layout)
+                        send_call(session, call, options->timeout_ns);
+                else
+                        kvt__call_abandon(session, call, KVT_PENDING);
         }
         pthread_mutex_unlock(&session->lock);
         if (status != KVT_OK)
