@@ -13,6 +13,7 @@ void assembly_free(struct assembly *assembly)
         for (uint32_t i = 0; assembly->commits && i < assembly->n; i++)
                 free(assembly->commits[i].pieces);
         free(assembly->commits);
+        free(assembly->marks);
         free(assembly->keys);
         free(assembly);
 }
@@ -29,9 +30,11 @@ static struct assembly *begin(const struct wire_batch *part)
         assembly->batch = *part;
         if (part->header.kind == WIRE_COMMIT)
                 assembly->commits = calloc(total, sizeof(*assembly->commits));
+        else if (part->header.kind == WIRE_MARK)
+                assembly->marks = calloc(total, sizeof(*assembly->marks));
         else
                 assembly->keys = calloc(total, sizeof(*assembly->keys));
-        if (!assembly->commits && !assembly->keys) {
+        if (!assembly->commits && !assembly->marks && !assembly->keys) {
                 free(assembly);
                 return NULL;
         }
@@ -80,6 +83,9 @@ static int take_items(struct assembly *assembly, const struct wire_batch *part)
                                 return r;
                         assembly->n++;
                 }
+        } else if (assembly->marks) {
+                while (!message_next_mark(&cursor, &assembly->marks[assembly->n]))
+                        assembly->n++;
         } else {
                 struct wire_key_item item;
                 const struct wire_page_run *runs;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Assembly of a request that must be seen whole before it can be decided: an acquire, an
- * adopt, and the commit of a set. Its parts come one after another on the socket; another
+ * adopt, marks, and the commit of a set. Its parts come one after another on the socket; another
  * request in between is a breach of the protocol.
  */
 #pragma once
@@ -26,6 +26,7 @@ struct assembly {
         uint8_t token[16];               /* ADOPT */
         uint32_t n;                      /* items so far */
         struct wire_key_item *keys;      /* ACQUIRE, ADOPT */
+        struct wire_mark_item *marks;    /* MARK */
         struct assembly_commit *commits; /* COMMIT */
 };
 

@@ -226,6 +226,8 @@ static uint8_t reason_of(enum metrics_removal removal)
                 return DROP_REPLACED;
         case METRICS_BY_ADMIN:
                 return DROP_ADMIN;
+        case METRICS_RECLAIMED:
+                return DROP_RECLAIMED;
         default:
                 return DROP_UNEXPLAINED;
         }
@@ -326,8 +328,13 @@ struct victim_query {
         bool clean_only;
 };
 
-static bool copy_may_go(const struct host_copy *copy, bool clean_only)
+static bool may_leave_host(struct cache *cache, const struct index_object *object, bool clean_only)
 {
+        const struct host_copy *copy;
+
+        if (object->host == INDEX_NONE || object->flags & INDEX_PINNED_HOST)
+                return false;
+        copy = host_copy_at(&cache->copies, object->host);
         return !copy->n_leases && !copy->n_uses && !(clean_only && copy->dirty);
 }
 
@@ -348,12 +355,9 @@ static bool boundary_may_leave_host(void *user, const struct index_boundary *bou
         struct index_object *object;
 
         for (object = first_object(query->cache, boundary); object;
-             object = next_object(query->cache, object)) {
-                if (object->host != INDEX_NONE &&
-                    copy_may_go(host_copy_at(&query->cache->copies, object->host),
-                                query->clean_only))
+             object = next_object(query->cache, object))
+                if (may_leave_host(query->cache, object, query->clean_only))
                         return true;
-        }
         return false;
 }
 
@@ -366,11 +370,9 @@ static void evict_boundary_from_host(struct cache *cache, struct index_boundary 
                 struct host_copy *copy;
 
                 next = next_object(cache, object);
-                if (object->host == INDEX_NONE)
+                if (!may_leave_host(cache, object, clean_only))
                         continue;
                 copy = host_copy_at(&cache->copies, object->host);
-                if (!copy_may_go(copy, clean_only))
-                        continue;
                 if (copy->dirty && cache->write_policy != PLACEMENT_WRITE_OFF) {
                         cache->metrics->host_dropped_objects_total++;
                         cache->metrics->host_dropped_bytes_total += copy->raw_bytes;
@@ -381,29 +383,36 @@ static void evict_boundary_from_host(struct cache *cache, struct index_boundary 
         }
 }
 
-static bool is_leased(struct cache *cache, const struct index_boundary *boundary)
+static bool is_held(struct cache *cache, const struct index_object *object, enum index_tier tier)
+{
+        if (tier == INDEX_NVME)
+                return !object->place.claim || object->flags & INDEX_PINNED_NVME;
+        return object->host == INDEX_NONE || object->flags & INDEX_PINNED_HOST ||
+               host_copy_at(&cache->copies, object->host)->n_leases;
+}
+
+static bool all_are_held(struct cache *cache, const struct index_boundary *boundary,
+                         enum index_tier tier)
 {
         struct index_object *object;
 
         for (object = first_object(cache, boundary); object; object = next_object(cache, object))
-                if (object->host != INDEX_NONE &&
-                    !host_copy_at(&cache->copies, object->host)->n_leases)
+                if (!is_held(cache, object, tier))
                         return false;
         return true;
 }
 
 /*
- * What is leased is in use now. Left at the old end, thousands of leases would be passed
- * over by every search for a victim, and hide what may go behind them.
+ * What is leased or pinned is in use now. Left at the old end, thousands of them would be
+ * passed over by every search for a victim, and hide what may go behind them.
  */
-static void touch_leased_at_old_end(struct cache *cache)
+static void touch_held_at_old_end(struct cache *cache, enum index_tier tier)
 {
         for (unsigned i = 0; i < VICTIM_STEPS_ANY; i++) {
-                const struct index_boundary *boundary =
-                        placement_next(cache->index, INDEX_HOST, NULL);
+                const struct index_boundary *boundary = placement_next(cache->index, tier, NULL);
 
                 if (!boundary || boundary->touched_s == cache_now_s(cache) ||
-                    !is_leased(cache, boundary))
+                    !all_are_held(cache, boundary, tier))
                         return;
                 placement_touch(
                         cache->index,
@@ -419,7 +428,7 @@ static bool evict_one_boundary_from_host(struct cache *cache)
         struct victim_query query = {cache, writes};
         struct index_boundary *victim;
 
-        touch_leased_at_old_end(cache);
+        touch_held_at_old_end(cache, INDEX_HOST);
         victim = placement_victim(cache->index, INDEX_HOST, boundary_may_leave_host, &query,
                                   writes ? VICTIM_STEPS_CLEAN : VICTIM_STEPS_ANY);
         if (!victim && writes) {
@@ -463,15 +472,27 @@ int cache_new_copy(struct cache *cache, const struct object_key *key, uint64_t r
 
 /* ---- room in the NVMe tier ---- */
 
+static bool may_leave_nvme(const struct index_object *object)
+{
+        return object->place.claim && !(object->flags & (INDEX_READING | INDEX_PINNED_NVME));
+}
+
 static bool boundary_may_leave_nvme(void *user, const struct index_boundary *boundary)
 {
         struct cache *cache = user;
         struct index_object *object;
 
         for (object = first_object(cache, boundary); object; object = next_object(cache, object))
-                if (object->place.claim && !(object->flags & INDEX_READING))
+                if (may_leave_nvme(object))
                         return true;
         return false;
+}
+
+static struct index_boundary *nvme_victim(struct cache *cache)
+{
+        touch_held_at_old_end(cache, INDEX_NVME);
+        return placement_victim(cache->index, INDEX_NVME, boundary_may_leave_nvme, cache,
+                                VICTIM_STEPS_ANY);
 }
 
 static void evict_boundary_from_nvme(struct cache *cache, struct index_boundary *boundary)
@@ -480,7 +501,7 @@ static void evict_boundary_from_nvme(struct cache *cache, struct index_boundary 
 
         for (object = first_object(cache, boundary); object; object = next) {
                 next = next_object(cache, object);
-                if (!object->place.claim || object->flags & INDEX_READING)
+                if (!may_leave_nvme(object))
                         continue;
                 cache->drop_rule = DROP_RULE_OLDEST;
                 cache_drop_place(cache, object, METRICS_FOR_SPACE);
@@ -502,8 +523,7 @@ int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s)
                 if (cache->n_forgetting &&
                     usage.used_bytes + bytes <= usage.capacity_bytes + cache->forgetting_bytes)
                         return 0;
-                victim = placement_victim(cache->index, INDEX_NVME, boundary_may_leave_nvme, cache,
-                                          VICTIM_STEPS_ANY);
+                victim = nvme_victim(cache);
                 if (!victim || victim->touched_s >= before_s)
                         return CACHE_E_BUSY;
                 evict_boundary_from_nvme(cache, victim);
@@ -518,8 +538,7 @@ static bool evict_for_index(struct cache *cache)
         struct index_boundary *victim = NULL;
 
         if (cache->nvme)
-                victim = placement_victim(cache->index, INDEX_NVME, boundary_may_leave_nvme, cache,
-                                          VICTIM_STEPS_ANY);
+                victim = nvme_victim(cache);
         if (victim) {
                 evict_boundary_from_nvme(cache, victim);
                 return true;

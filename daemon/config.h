@@ -41,12 +41,14 @@ enum config_key {
         CONFIG_HOST_PIECE_BYTES,
         CONFIG_HOST_HUGE_PAGES,
         CONFIG_HOST_LEASE_SHARE_PERCENT,
+        CONFIG_HOST_PINNED_SHARE_PERCENT,
         CONFIG_NVME_PATHS,
         CONFIG_NVME_BYTES,
         CONFIG_NVME_CATALOG,
         CONFIG_NVME_WRITE,
         CONFIG_NVME_SYNC_MS,
         CONFIG_NVME_QUEUE_DEPTH,
+        CONFIG_NVME_PINNED_SHARE_PERCENT,
         CONFIG_INDEX_OBJECTS_MAX,
         CONFIG_CHUNK_TOKENS,
         CONFIG_METRICS_LISTEN,
@@ -80,6 +82,7 @@ struct config {
                 uint64_t piece_bytes;
                 uint64_t page_bytes; /* 4096, 2 MiB or 1 GiB (host.huge_pages) */
                 uint32_t lease_share_percent;
+                uint32_t pinned_share_percent;
         } host;
         struct {
                 char paths[CONFIG_PATHS_MAX][CONFIG_PATH_BYTES];
@@ -89,6 +92,7 @@ struct config {
                 enum placement_write write;
                 uint32_t sync_ms;
                 uint32_t queue_depth; /* of each path */
+                uint32_t pinned_share_percent;
         } nvme;
         struct {
                 uint64_t objects_max;

@@ -268,12 +268,12 @@ struct session_section {
         char *leases_max, *bytes_max;
 };
 struct host_section {
-        char *bytes, *piece_bytes, *huge_pages, *lease_share_percent;
+        char *bytes, *piece_bytes, *huge_pages, *lease_share_percent, *pinned_share_percent;
 };
 struct nvme_section {
         char **paths;
         unsigned paths_count;
-        char *bytes, *catalog, *write, *sync_ms, *queue_depth;
+        char *bytes, *catalog, *write, *sync_ms, *queue_depth, *pinned_share_percent;
 };
 struct index_section {
         char *objects_max;
@@ -321,7 +321,8 @@ static const cyaml_schema_field_t session_fields[] = {
         VALUE(session_section, leases_max), VALUE(session_section, bytes_max), CYAML_FIELD_END};
 static const cyaml_schema_field_t host_fields[] = {
         VALUE(host_section, bytes), VALUE(host_section, piece_bytes),
-        VALUE(host_section, huge_pages), VALUE(host_section, lease_share_percent), CYAML_FIELD_END};
+        VALUE(host_section, huge_pages), VALUE(host_section, lease_share_percent),
+        VALUE(host_section, pinned_share_percent), CYAML_FIELD_END};
 static const cyaml_schema_field_t nvme_fields[] = {
         CYAML_FIELD_SEQUENCE("paths", OPTIONAL, struct nvme_section, paths, &path_schema, 0,
                              CYAML_UNLIMITED),
@@ -330,6 +331,7 @@ static const cyaml_schema_field_t nvme_fields[] = {
         VALUE(nvme_section, write),
         VALUE(nvme_section, sync_ms),
         VALUE(nvme_section, queue_depth),
+        VALUE(nvme_section, pinned_share_percent),
         CYAML_FIELD_END};
 static const cyaml_schema_field_t index_fields[] = {VALUE(index_section, objects_max),
                                                     CYAML_FIELD_END};
@@ -389,11 +391,13 @@ static void pick_values(struct config_file *file, const struct tree *tree)
         PICK(CONFIG_HOST_PIECE_BYTES, host, piece_bytes);
         PICK(CONFIG_HOST_HUGE_PAGES, host, huge_pages);
         PICK(CONFIG_HOST_LEASE_SHARE_PERCENT, host, lease_share_percent);
+        PICK(CONFIG_HOST_PINNED_SHARE_PERCENT, host, pinned_share_percent);
         PICK(CONFIG_NVME_BYTES, nvme, bytes);
         PICK(CONFIG_NVME_CATALOG, nvme, catalog);
         PICK(CONFIG_NVME_WRITE, nvme, write);
         PICK(CONFIG_NVME_SYNC_MS, nvme, sync_ms);
         PICK(CONFIG_NVME_QUEUE_DEPTH, nvme, queue_depth);
+        PICK(CONFIG_NVME_PINNED_SHARE_PERCENT, nvme, pinned_share_percent);
         PICK(CONFIG_INDEX_OBJECTS_MAX, index, objects_max);
         PICK(CONFIG_METRICS_LISTEN, metrics, listen);
         PICK(CONFIG_DRAIN_SECONDS, drain, seconds);

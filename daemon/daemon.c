@@ -15,6 +15,7 @@
 #include "daemon/listener.h"
 #include "daemon/load.h"
 #include "daemon/notify.h"
+#include "daemon/pin_table.h"
 #include "daemon/removal.h"
 #include "daemon/verify.h"
 #include "storage/nvme.h"
@@ -138,6 +139,7 @@ static void stop(struct daemon *daemon, const char *reason)
         listener_close(daemon);
         verify_cancel(daemon);
         removal_cancel(daemon);
+        marks_deinit(daemon);
         transfers_stop(&daemon->cache);
         TAILQ_FOREACH(session, &daemon->sessions, link) {
                 say_bye(session);
@@ -170,6 +172,7 @@ static void on_turn(uv_check_t *check)
         acquires_retry(daemon);
         sessions_reap(daemon);
         removal_go_on(daemon);
+        marks_go_on(daemon);
         if (daemon->phase == DAEMON_DRAINING && is_drained(daemon))
                 stop(daemon, "drained");
         if (daemon->phase == DAEMON_STOPPING && is_quiet(daemon))
@@ -205,9 +208,24 @@ static void on_stop_signal(uv_signal_t *signal, int number)
         daemon_drain(signal->data, number == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
+static void limit_pins(struct daemon *daemon)
+{
+        const struct config *config = &daemon->config;
+        struct pin_table *pins = index_pins(daemon->cache.index);
+        struct tier *nvme = daemon->cache.nvme;
+        struct tier_usage usage = {0};
+
+        if (nvme)
+                nvme->ops.usage(nvme, &usage);
+        pins->bytes_max[INDEX_HOST] = config->host.bytes / 100 * config->host.pinned_share_percent;
+        pins->bytes_max[INDEX_NVME] =
+                usage.capacity_bytes / 100 * config->nvme.pinned_share_percent;
+}
+
 static void apply_config(struct daemon *daemon)
 {
         log_set_level(daemon->config.log.level);
+        limit_pins(daemon);
         daemon->cache.write_policy = daemon->config.nvme.write;
         transfers_pump(&daemon->cache);
 }
@@ -537,6 +555,7 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
         daemon->next_session = 1;
         daemon->started_ns = uv_hrtime();
         TAILQ_INIT(&daemon->sessions);
+        marks_init(&daemon->marks);
         start_pulse(daemon);
         r = getrandom(daemon->boot_id, sizeof(daemon->boot_id), 0) == sizeof(daemon->boot_id)
                     ? start(daemon, arguments->format, &why)

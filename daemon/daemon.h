@@ -20,6 +20,7 @@
 #include "daemon/config.h"
 #include "daemon/http.h"
 #include "daemon/lease.h"
+#include "daemon/mark.h"
 #include "daemon/metrics.h"
 #include "daemon/presence_table.h"
 #include "daemon/session.h"
@@ -65,6 +66,7 @@ struct daemon {
         bool is_closing;       /* parts are being closed */
         struct verify *verify;   /* kvtierctl verify: one at a time */
         struct removal *removal; /* kvtierctl evict, clear: one at a time */
+        struct marks marks;
         const struct arguments *arguments;
 
         _Alignas(8) uint8_t packet_in[WIRE_MESSAGE_MAX];

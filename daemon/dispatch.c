@@ -12,6 +12,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/handshake.h"
 #include "daemon/load.h"
+#include "daemon/mark.h"
 #include "daemon/store.h"
 
 /* One status for a whole request that is not looked into. */
@@ -51,7 +52,8 @@ static void dispatch_batch(struct session *session, const struct wire_batch *bat
 {
         uint16_t kind = batch->header.kind;
 
-        if ((kind == WIRE_RESERVE || kind == WIRE_ACQUIRE || kind == WIRE_ADOPT) &&
+        if ((kind == WIRE_RESERVE || kind == WIRE_ACQUIRE || kind == WIRE_ADOPT ||
+             kind == WIRE_MARK) &&
             batch->layout != session->layout) {
                 answer_all(session, &batch->header, KVT_WIRE_GONE);
                 return;
@@ -72,6 +74,9 @@ static void dispatch_batch(struct session *session, const struct wire_batch *bat
         case WIRE_ADOPT:
                 load_adopt(session, batch);
                 return;
+        case WIRE_MARK:
+                mark_request(session, batch);
+                return;
         default:
                 load_release(session, batch);
                 return;
@@ -81,7 +86,8 @@ static void dispatch_batch(struct session *session, const struct wire_batch *bat
 static bool is_batch(uint16_t kind)
 {
         return kind == WIRE_RESERVE || kind == WIRE_COMMIT || kind == WIRE_ABORT ||
-               kind == WIRE_ACQUIRE || kind == WIRE_ADOPT || kind == WIRE_RELEASE;
+               kind == WIRE_ACQUIRE || kind == WIRE_ADOPT || kind == WIRE_RELEASE ||
+               kind == WIRE_MARK;
 }
 
 void dispatch_message(struct session *session, const struct wire_header *header)

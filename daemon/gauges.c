@@ -55,6 +55,21 @@ static void refresh_nvme(struct daemon *daemon)
                                                       : daemon->cache.transfers.down_bytes;
 }
 
+static void refresh_pins(struct daemon *daemon)
+{
+        struct metrics *metrics = &daemon->metrics;
+        const struct pin_table *pins = index_pins(daemon->cache.index);
+        const struct session *session;
+
+        metrics->tier_pinned_bytes[METRICS_HOST] = pins->bytes[INDEX_HOST];
+        metrics->tier_pinned_bytes[METRICS_NVME] = pins->bytes[INDEX_NVME];
+        metrics->tier_pinned_limit_bytes[METRICS_HOST] = pins->bytes_max[INDEX_HOST];
+        metrics->tier_pinned_limit_bytes[METRICS_NVME] = pins->bytes_max[INDEX_NVME];
+        metrics->pins = daemon->marks.admin_pins.n;
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+                metrics->pins += session->pins.n;
+}
+
 static void refresh_sessions(struct daemon *daemon)
 {
         struct metrics *metrics = &daemon->metrics;
@@ -97,4 +112,5 @@ void daemon_refresh_metrics(struct daemon *daemon)
         refresh_host(daemon);
         refresh_nvme(daemon);
         refresh_sessions(daemon);
+        refresh_pins(daemon);
 }

@@ -11,6 +11,7 @@
 #include "daemon/cover_table.h"
 #include "daemon/index.h"
 #include "daemon/layout_table.h"
+#include "daemon/pin_table.h"
 #include "daemon/placement.h"
 #include "daemon/record_pool.h"
 
@@ -23,6 +24,8 @@ struct index {
         uint64_t n_heads;
         uint64_t hash_seed;
         struct placement_order order;
+        struct pin_table pins;
+        uint8_t *notes; /* index_set_notes() */
         struct cover_table covers;
         struct layout_table layouts;
         struct presence_table *table;
@@ -54,6 +57,9 @@ static int init_records(struct index *index, uint64_t objects_max)
         if (r < 0)
                 return r;
         index->heads = heads;
+        r = pin_table_init(&index->pins, boundaries_max);
+        if (r < 0)
+                return r;
         return placement_order_init(&index->order, boundaries_max);
 }
 
@@ -91,6 +97,7 @@ struct index *index_free(struct index *index)
         layout_table_deinit(&index->layouts);
         cover_table_deinit(&index->covers);
         placement_order_deinit(&index->order);
+        pin_table_deinit(&index->pins);
         record_array_free(index->heads, index->n_heads, sizeof(uint32_t));
         record_pool_deinit(&index->objects);
         record_pool_deinit(&index->boundaries);
@@ -101,6 +108,11 @@ struct index *index_free(struct index *index)
 struct placement_order *index_order(struct index *index)
 {
         return &index->order;
+}
+
+struct pin_table *index_pins(struct index *index)
+{
+        return &index->pins;
 }
 
 int index_layout(struct index *index, uint32_t domain, const struct digest *layout_id,
@@ -214,6 +226,8 @@ static struct index_boundary *find_or_make_boundary(struct index *index, uint16_
                 .touched_s = INDEX_NEVER,
         };
         *head = id;
+        if (index->notes)
+                index->notes[id] = 0;
         return boundary;
 }
 
@@ -233,7 +247,8 @@ static void free_boundary(struct index *index, struct index_boundary *boundary)
 static void release_boundary(struct index *index, struct index_boundary *boundary)
 {
         while (boundary && !boundary->first_object && !boundary->first_cover &&
-               !boundary->n_children) {
+               !boundary->n_children &&
+               !pins_hold(&index->pins, index_boundary_id(index, boundary))) {
                 struct index_boundary *parent = NULL;
 
                 if (boundary->parent) {
@@ -291,8 +306,45 @@ static void learn_place(struct index *index, struct index_boundary *boundary,
                 parent->n_children++;
                 boundary->parent = index_boundary_id(index, parent);
                 placement_adopt(index, boundary);
+                pins_adopt(index, boundary);
         }
         boundary->flags &= (uint16_t)~INDEX_PARENT_UNKNOWN;
+}
+
+/* ---- pins and notes ---- */
+
+void index_unpin(struct index *index, struct index_boundary *boundary)
+{
+        pin_let_go(index, boundary);
+        release_boundary(index, boundary);
+}
+
+uint64_t index_boundaries_max(const struct index *index)
+{
+        return index->boundaries.n_max;
+}
+
+void index_set_notes(struct index *index, uint8_t *notes)
+{
+        index->notes = notes;
+}
+
+struct index_boundary *index_scan_boundaries(struct index *index, uint32_t *position,
+                                             uint32_t *steps)
+{
+        while (*steps && *position < index->boundaries.highest) {
+                struct index_boundary *boundary = record_pool_at(&index->boundaries, ++*position);
+
+                --*steps;
+                if (boundary->flags & INDEX_IN_USE)
+                        return boundary;
+        }
+        return NULL;
+}
+
+bool index_boundaries_have_ended(const struct index *index, uint32_t position)
+{
+        return position >= index->boundaries.highest;
 }
 
 /* ---- objects ---- */
@@ -541,6 +593,7 @@ static void object_entered(struct index *index, struct index_object *object, enu
                 boundary->flags |= bytes_flag[tier];
                 placement_enter(index, boundary, tier);
         }
+        pins_enter(index, object, tier);
         publish(index, object);
 }
 
@@ -554,6 +607,7 @@ static void object_left(struct index *index, struct index_object *object, enum i
                 boundary->flags &= (uint16_t)~bytes_flag[tier];
                 placement_leave(index, boundary, tier);
         }
+        pins_leave(index, object, tier);
         publish(index, object);
 }
 

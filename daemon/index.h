@@ -36,6 +36,7 @@ enum {
 struct index;
 struct layout_entry;
 struct placement_order;
+struct pin_table;
 
 /*
  * An empty index for at most @objects_max objects (and as many boundaries, plus those that
@@ -144,6 +145,17 @@ struct index_object *index_next_object(struct index *index, uint32_t after);
 struct index_object *index_scan(struct index *index, uint32_t *position, uint32_t *steps);
 bool index_scan_has_ended(const struct index *index, uint32_t position);
 
+/*
+ * A walk over all boundaries, in slices likewise. @notes: a byte for each boundary by its
+ * id, index_boundaries_max() + 1 of them, for whoever walks the tree in many turns: the
+ * index clears that of each boundary that it makes. NULL ends it.
+ */
+struct index_boundary *index_scan_boundaries(struct index *index, uint32_t *position,
+                                             uint32_t *steps);
+bool index_boundaries_have_ended(const struct index *index, uint32_t position);
+uint64_t index_boundaries_max(const struct index *index);
+void index_set_notes(struct index *index, uint8_t *notes);
+
 /* Objects of a layout, in whatever tiers, and their raw bytes. */
 void index_layout_usage(const struct index *index, uint16_t layout, uint64_t *ret_objects,
                         uint64_t *ret_bytes);
@@ -157,3 +169,7 @@ void index_usage(const struct index *index, struct index_usage *ret_usage);
 
 /* The eviction orders of this index, for placement.c. */
 struct placement_order *index_order(struct index *index);
+
+/* The pins on it (pin_table.h), and the end of one: boundaries that nothing needs go. */
+struct pin_table *index_pins(struct index *index);
+void index_unpin(struct index *index, struct index_boundary *boundary);

@@ -52,9 +52,11 @@ struct index_boundary {
 _Static_assert(sizeof(struct index_boundary) == 64, "one boundary a cache line");
 
 /* index_object.flags */
-#define INDEX_CROPPABLE (1u << 0)
-#define INDEX_WRITING   (1u << 1) /* a write-down of this generation is under way */
-#define INDEX_READING   (1u << 2) /* a promotion is under way */
+#define INDEX_CROPPABLE   (1u << 0)
+#define INDEX_WRITING     (1u << 1) /* a write-down of this generation is under way */
+#define INDEX_READING     (1u << 2) /* a promotion is under way */
+#define INDEX_PINNED_HOST (1u << 3) /* its bytes there are protected (pin_table.h) */
+#define INDEX_PINNED_NVME (1u << 4)
 
 struct index_object {
         uint32_t boundary;

@@ -10,6 +10,7 @@
 #include "daemon/commit.h"
 #include "daemon/daemon.h"
 #include "daemon/load.h"
+#include "daemon/mark.h"
 
 /* ---- answers ---- */
 
@@ -349,6 +350,7 @@ void load_cancel(struct session *session, const struct wire_cancel *cancel)
                 }
         }
         acquire_cancel_waiting(session, cancel->target);
+        mark_cancel(session, cancel->target);
         if (commit_cancel(session, cancel->target, cancel->header.request))
                 return;
         /* Everything else was answered before this message was read. */

@@ -32,6 +32,7 @@
         X(METRICS_FOR_SPACE, "space")       /* made room */                                        \
         X(METRICS_REPLACED, "replaced")     /* a newer generation was committed */                 \
         X(METRICS_BY_ADMIN, "admin")        /* kvtierctl evict, clear */                           \
+        X(METRICS_RECLAIMED, "reclaimed")   /* an engine or kvtierctl said that it is done */      \
         X(METRICS_UNREADABLE, "unreadable") /* corrupt, stale or an I/O error */
 
 #define METRICS_DISCONNECTS(X)                                                                     \
@@ -106,6 +107,9 @@ struct metrics_histogram {
         X(leased_limit_bytes, GAUGE, NONE, "Most host bytes that may be leased at once.")          \
         X(quarantined_bytes, GAUGE, NONE, "Host bytes under leases of ended sessions.")            \
         X(oldest_lease_seconds, SECONDS_GAUGE, NONE, "Age of the oldest lease.")                   \
+        X(pins, GAUGE, NONE, "Boundaries that sessions and kvtierctl have pinned.")                \
+        X(pins_refused_total, COUNTER, NONE, "Pins beyond the share that may be pinned.")          \
+        X(reclaim_kept_objects_total, COUNTER, NONE, "Objects to be reclaimed that pins kept.")    \
                                                                                                    \
         X(host_arenas, GAUGE, NONE, "Arenas that are up.")                                         \
         X(host_arenas_configured, GAUGE, NONE, "Arenas to come up in all.")                        \
@@ -118,6 +122,8 @@ struct metrics_histogram {
         X(tier_used_bytes, GAUGE, TIER, "Room taken, headers and rounding included.")              \
         X(tier_payload_bytes, GAUGE, TIER, "Bytes of the objects there.")                          \
         X(tier_objects, GAUGE, TIER, "Objects there.")                                             \
+        X(tier_pinned_bytes, GAUGE, TIER, "Room of objects that pins keep from eviction.")         \
+        X(tier_pinned_limit_bytes, GAUGE, TIER, "Most that pins may keep there.")                  \
         X(tier_recovered, GAUGE, TIER, "1 when what survived the last stop is known.")             \
         X(tier_degraded, GAUGE, TIER, "1 when the tier works, but not as configured.")             \
         X(tier_read_bytes_total, COUNTER, TIER, "Bytes read from the tier's device.")              \

@@ -17,6 +17,12 @@ struct removal {
         uint32_t position;
 };
 
+/* From every tier: what is pinned goes as well. */
+static bool is_clear(const struct removal_request *request)
+{
+        return request->host && request->nvme;
+}
+
 int removal_start(struct daemon *daemon, const struct removal_request *request)
 {
         if (daemon->removal)
@@ -25,8 +31,17 @@ int removal_start(struct daemon *daemon, const struct removal_request *request)
         if (!daemon->removal)
                 return err_raise(-ENOMEM);
         daemon->removal->request = *request;
+        if (is_clear(request))
+                marks_clear_layout(daemon, request->layout);
         daemon_wake(daemon);
         return 0;
+}
+
+static bool is_pinned(const struct removal_request *request, const struct index_object *object)
+{
+        uint16_t flag = request->host ? INDEX_PINNED_HOST : INDEX_PINNED_NVME;
+
+        return !is_clear(request) && object->flags & flag;
 }
 
 static bool is_in_use(struct cache *cache, const struct removal_request *request,
@@ -51,7 +66,7 @@ static bool remove_one(struct cache *cache, const struct removal_request *reques
 
         if (!in_host && !in_nvme)
                 return false;
-        if (is_in_use(cache, request, object)) {
+        if (is_pinned(request, object) || is_in_use(cache, request, object)) {
                 result->kept++;
                 return false;
         }

@@ -25,7 +25,7 @@ struct session;
 struct removal_result {
         uint64_t objects;
         uint64_t bytes;
-        uint64_t kept; /* leased or in use */
+        uint64_t kept; /* leased, in use or pinned */
 };
 
 struct removal_request {

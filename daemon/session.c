@@ -16,6 +16,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/handshake.h"
 #include "daemon/load.h"
+#include "daemon/mark.h"
 #include "daemon/peer.h"
 #include "daemon/session.h"
 
@@ -392,6 +393,7 @@ static void close_socket(struct session *session)
         free(steal_ptr(session->layout_encoding));
         free(steal_ptr(session->shard_is_here));
         loads_hang_up(session);
+        marks_hang_up(session);
         retire_leases(session);
         admin_hang_up(session);
         if (!session->n_leases || session->pidfd < 0)

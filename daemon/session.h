@@ -27,6 +27,7 @@
 #include "base/error.h"
 #include "daemon/lease.h"
 #include "daemon/metrics.h"
+#include "daemon/pin_set.h"
 #include "proto/layout.h"
 #include "proto/message.h"
 #include "proto/wire.h"
@@ -99,6 +100,9 @@ struct session {
         TAILQ_HEAD(, waiting_acquire) waiting;
         uint32_t n_waiting, n_waiting_keys;
         struct assembly *assembly; /* a request whose last part has not come */
+        struct pin_set pins;
+        uint32_t n_mark_items; /* of its marks that are not done */
+        bool no_loads, no_stores; /* as it said when it attached */
 
         uint64_t stored_objects, stored_bytes, loaded_objects, loaded_bytes;
 };

@@ -89,12 +89,14 @@ START_TEST(defaults_are_those_of_the_documentation)
         ck_assert_uint_eq(config.host.piece_bytes, GIB);
         ck_assert_uint_eq(config.host.page_bytes, 4096);
         ck_assert_uint_eq(config.host.lease_share_percent, 80);
+        ck_assert_uint_eq(config.host.pinned_share_percent, 20);
         ck_assert_uint_eq(config.nvme.n_paths, 0);
         ck_assert_uint_eq(config.nvme.bytes, 64 * GIB);
         ck_assert_str_eq(config.nvme.catalog, "");
         ck_assert_int_eq(config.nvme.write, PLACEMENT_WRITE_COLD);
         ck_assert_uint_eq(config.nvme.sync_ms, 1000);
         ck_assert_uint_eq(config.nvme.queue_depth, 32);
+        ck_assert_uint_eq(config.nvme.pinned_share_percent, 20);
         ck_assert_uint_eq(config.index.objects_max, 1000000);
         ck_assert_uint_eq(config.chunk_tokens, 256);
         listen = (const struct sockaddr_in *)&config.metrics.listen;
@@ -324,9 +326,11 @@ static const struct {
         {"host.bytes", "1MiB", "64TiB", "1020KiB", "65TiB"},
         {"host.piece_bytes", "1MiB", "1TiB", "1020KiB", "2TiB"},
         {"host.lease_share_percent", "1", "100", "0", "101"},
+        {"host.pinned_share_percent", "0", "90", "-1", "91"},
         {"nvme.bytes", "16MiB", "1024TiB", "15MiB", "1025TiB"},
         {"nvme.sync_ms", "10", "60000", "9", "60001"},
         {"nvme.queue_depth", "1", "1024", "0", "1025"},
+        {"nvme.pinned_share_percent", "0", "90", "-1", "91"},
         {"index.objects_max", "16", "1073741824", "15", "1073741825"},
         {"chunk_tokens", "1", "1048576", "0", "1048577"},
         {"drain.seconds", "0", "3600", "-1", "3601"},
