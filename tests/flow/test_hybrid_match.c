@@ -45,6 +45,31 @@ static void expect_drop(const struct hybrid_prompt *prompt, uint32_t boundary, i
         ck_assert_uint_eq(hybrid_match(&engine, prompt).kv_boundaries, kv);
 }
 
+static void evict_from_host(const struct hybrid_prompt *prompt, uint32_t boundary, int group)
+{
+        hybrid_evict(&fixture, prompt, boundary, group, -1, "host");
+}
+
+/* Its numbers are those of what loading it takes. */
+static void expect_boundary(const struct hybrid_prompt *prompt, const struct kvt_boundary *found,
+                            uint32_t boundaries, uint32_t flags)
+{
+        struct kvt_object objects[HYBRID_BOUNDARIES_MAX * HYBRID_GROUPS_MAX * HYBRID_SHARDS];
+        size_t n = hybrid_needed(&engine, prompt, boundaries, objects);
+        uint64_t bytes = 0;
+
+        for (size_t i = 0; i < n; i++)
+                bytes += objects[i].group == HYBRID_STATE ? 0 : objects[i].bytes;
+        ck_assert_uint_eq(found->boundaries, boundaries);
+        ck_assert_uint_eq(found->tokens, boundaries * CHUNK);
+        ck_assert_uint_eq(found->n_objects, n);
+        /* The layout does not tell the length of its states. */
+        ck_assert_uint_eq(found->flags, flags | KVT_BOUNDARY_BYTES_UNKNOWN);
+        ck_assert_uint_eq(found->bytes, bytes);
+        ck_assert_uint_eq(found->bytes_below, 0);
+        ck_assert_int_eq(hybrid_load(&engine, prompt, boundaries), KVT_OK);
+}
+
 START_TEST(kv_of_four_chunks_and_a_state_at_two_make_two_usable)
 {
         struct hybrid_prompt prompt;
@@ -133,6 +158,57 @@ START_TEST(one_evicted_chunk_in_the_middle_ends_the_prefix)
 }
 END_TEST
 
+START_TEST(a_window_needs_its_trailing_chunks_and_no_others)
+{
+        struct hybrid_prompt prompt;
+
+        start(0);
+        prompt = prompt_of(5);
+        hybrid_store_run(&engine, &prompt, 1, 5, HYBRID_ALL);
+        /* The window spans two chunks. */
+        expect_drop(&prompt, 3, HYBRID_WINDOW, 0, 5, 5);
+        expect_drop(&prompt, 1, HYBRID_WINDOW, -1, 5, 5);
+        /* 3 and 4 want chunk 3, and 2 and 1 want chunk 1. */
+        expect_drop(&prompt, 5, HYBRID_WINDOW, 1, 0, 0);
+        stop();
+}
+END_TEST
+
+START_TEST(all_usable_boundaries_are_told_longest_first)
+{
+        struct kvt_boundary usable[8];
+        struct hybrid_prompt prompt;
+        struct kvt_match match;
+
+        start(64 * MIB);
+        prompt = prompt_of(5);
+        hybrid_store_run(&engine, &prompt, 1, 5, HYBRID_KV);
+        hybrid_store_run(&engine, &prompt, 1, 2, HYBRID_STATES);
+        hybrid_store_run(&engine, &prompt, 4, 4, HYBRID_STATES);
+        daemon_wait_written(&fixture);
+        evict_from_host(&prompt, 2, HYBRID_STATE);
+        match = hybrid_query(&engine, &prompt,
+                             (struct kvt_match_query){.usable = usable, .n_usable = 8});
+        ck_assert_uint_eq(match.n_usable, 3);
+        expect_boundary(&prompt, &usable[0], 4, KVT_BOUNDARY_RESIDENT);
+        expect_boundary(&prompt, &usable[1], 2, KVT_BOUNDARY_BELOW);
+        expect_boundary(&prompt, &usable[2], 1, KVT_BOUNDARY_RESIDENT);
+        ck_assert_uint_eq(match.resident_boundaries, 4);
+        /* With less room the longest ones. */
+        match = hybrid_query(
+                &engine, &prompt,
+                (struct kvt_match_query){.usable = usable, .n_usable = 2, .max_tokens = 4 * CHUNK});
+        ck_assert_uint_eq(match.n_usable, 2);
+        ck_assert_uint_eq(usable[1].boundaries, 2);
+        match = hybrid_query(&engine, &prompt,
+                             (struct kvt_match_query){
+                                     .usable = usable, .n_usable = 2, .max_tokens = 4 * CHUNK - 1});
+        ck_assert_uint_eq(match.n_usable, 2);
+        ck_assert_uint_eq(usable[0].boundaries, 2);
+        stop();
+}
+END_TEST
+
 START_TEST(one_missing_shard_makes_a_boundary_unusable)
 {
         struct hybrid_prompt prompt;
@@ -154,21 +230,21 @@ START_TEST(boundaries_stay_usable_from_nvme_and_over_a_restart)
         start(64 * MIB);
         prompt = prompt_of(4);
         hybrid_store_run(&engine, &prompt, 1, 4, HYBRID_KV);
-        ck_assert_int_eq(hybrid_store(&engine, &prompt, 2, HYBRID_STATES, 0, 0), KVT_OK);
-        ck_assert_uint_eq(hybrid_match(&engine, &prompt).resident_boundaries, 2);
+        ck_assert_int_eq(hybrid_store(&engine, &prompt, 3, HYBRID_STATES, 0, 0), KVT_OK);
+        ck_assert_uint_eq(hybrid_match(&engine, &prompt).resident_boundaries, 3);
         daemon_wait_written(&fixture);
         daemon_evict(&fixture, "host");
         match = hybrid_match(&engine, &prompt);
-        ck_assert_uint_eq(match.boundaries, 2);
+        ck_assert_uint_eq(match.boundaries, 3);
         ck_assert_uint_eq(match.resident_boundaries, 0);
-        ck_assert_uint_eq(hybrid_usable(&engine, &prompt), 2);
-        ck_assert_uint_eq(hybrid_match(&engine, &prompt).resident_boundaries, 2);
+        ck_assert_uint_eq(hybrid_usable(&engine, &prompt), 3);
+        ck_assert_uint_eq(hybrid_match(&engine, &prompt).resident_boundaries, 3);
 
         daemon_kill(&fixture);
         daemon_start(&fixture);
         flow_wait_attached(engine.session);
         ck_assert_uint_eq(hybrid_match(&engine, &prompt).resident_boundaries, 0);
-        ck_assert_uint_eq(hybrid_usable(&engine, &prompt), 2);
+        ck_assert_uint_eq(hybrid_usable(&engine, &prompt), 3);
         /* The tree is known still: a boundary that fell before the restart can be added. */
         ck_assert_int_eq(hybrid_store(&engine, &prompt, 4, HYBRID_STATES, 0, 0), KVT_OK);
         ck_assert_uint_eq(hybrid_usable(&engine, &prompt), 4);
@@ -318,6 +394,8 @@ int main(void)
                 a_dense_layout_matches_up_to_the_last_chunk,
                 an_evicted_state_takes_its_boundary_and_no_other,
                 one_evicted_chunk_in_the_middle_ends_the_prefix,
+                a_window_needs_its_trailing_chunks_and_no_others,
+                all_usable_boundaries_are_told_longest_first,
                 one_missing_shard_makes_a_boundary_unusable,
                 boundaries_stay_usable_from_nvme_and_over_a_restart,
                 an_engine_with_another_layout_misses,

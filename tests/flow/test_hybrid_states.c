@@ -185,6 +185,60 @@ START_TEST(poisoned_bytes_do_not_come_back_when_the_daemon_is_killed_after_the_a
 }
 END_TEST
 
+/* ---- rolling back ---- */
+
+/* The nearest state at or below @position; it comes back with the bytes of generation 0. */
+static void expect_rollback(uint32_t position, uint32_t boundary, uint32_t replay_tokens)
+{
+        struct kvt_match match = hybrid_query(
+                &engine, &prompt,
+                (struct kvt_match_query){.max_tokens = position, .flags = KVT_MATCH_STATE});
+
+        ck_assert_uint_eq(match.state_boundaries, boundary);
+        ck_assert_uint_eq(match.replay_tokens, replay_tokens);
+        if (boundary)
+                ck_assert_int_eq(load_state(boundary, 0), KVT_OK);
+}
+
+START_TEST(an_engine_rolls_back_to_the_nearest_state_below)
+{
+        start(NULL);
+        /* It has the KV itself: that of the first chunk is all that is stored. */
+        hybrid_store_run(&engine, &prompt, 1, 1, HYBRID_KV);
+        hybrid_store_run(&engine, &prompt, 2, 3, HYBRID_STATES);
+        hybrid_store_run(&engine, &prompt, 6, 6, HYBRID_STATES);
+        expect_rollback(7 * CHUNK + 5, 6, CHUNK + 5);
+        expect_rollback(6 * CHUNK, 6, 0);
+        expect_rollback(6 * CHUNK - 1, 3, 3 * CHUNK - 1);
+        expect_rollback(2 * CHUNK + 1, 2, 1);
+        expect_rollback(2 * CHUNK - 1, 0, 2 * CHUNK - 1);
+        ck_assert_uint_eq(hybrid_match(&engine, &prompt).boundaries, 0);
+        stop();
+}
+END_TEST
+
+START_TEST(an_engine_resumes_from_an_earlier_checkpoint)
+{
+        struct daemon_options options = {.piece_bytes = 16 * MIB, .nvme_bytes = 64 * MIB};
+        uint32_t position = 5 * CHUNK + 20;
+
+        start(&options);
+        hybrid_store_run(&engine, &prompt, 1, 5, HYBRID_KV);
+        hybrid_store_run(&engine, &prompt, 2, 2, HYBRID_STATES);
+        hybrid_store_run(&engine, &prompt, 4, 4, HYBRID_STATES);
+        daemon_wait_written(&fixture);
+        restart();
+        expect_rollback(position, 4, CHUNK + 20);
+        hybrid_drop(&fixture, &prompt, 4, HYBRID_STATE, 0);
+        expect_rollback(position, 2, 3 * CHUNK + 20);
+        /* What it computes again on the way is a checkpoint for the next time. */
+        hybrid_store_run(&engine, &prompt, 5, 5, HYBRID_STATES);
+        expect_rollback(position, 5, 20);
+        ck_assert_uint_eq(hybrid_usable(&engine, &prompt), 5);
+        stop();
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
         const TTest *const tests[] = {
@@ -193,6 +247,8 @@ int main(int argc, char **argv)
                 a_state_stored_again_without_replace_keeps_its_first_bytes,
                 a_poisoned_state_is_overwritten_with_replace,
                 poisoned_bytes_do_not_come_back_when_the_daemon_is_killed_after_the_answer,
+                an_engine_rolls_back_to_the_nearest_state_below,
+                an_engine_resumes_from_an_earlier_checkpoint,
                 NULL,
         };
         const TTest *const long_tests[] = {

@@ -362,18 +362,22 @@ enum kvt_status hybrid_load_boundary(struct hybrid_engine *engine,
         return status;
 }
 
-struct kvt_match hybrid_match(struct hybrid_engine *engine, const struct hybrid_prompt *prompt)
+struct kvt_match hybrid_query(struct hybrid_engine *engine, const struct hybrid_prompt *prompt,
+                              struct kvt_match_query query)
 {
-        struct kvt_match_query query = {
-                .size = sizeof(query),
-                .digests = prompt->digests,
-                .n_digests = prompt->n_boundaries,
-                .prompt_tokens = prompt->n_tokens,
-        };
         struct kvt_match match = {.size = sizeof(match)};
 
+        query.size = sizeof(query);
+        query.digests = prompt->digests;
+        query.n_digests = prompt->n_boundaries;
         ck_assert_int_eq(kvt_match(engine->session, &query, &match), KVT_OK);
         return match;
+}
+
+struct kvt_match hybrid_match(struct hybrid_engine *engine, const struct hybrid_prompt *prompt)
+{
+        return hybrid_query(engine, prompt,
+                            (struct kvt_match_query){.prompt_tokens = prompt->n_tokens});
 }
 
 uint32_t hybrid_usable(struct hybrid_engine *engine, const struct hybrid_prompt *prompt)
@@ -386,23 +390,55 @@ uint32_t hybrid_usable(struct hybrid_engine *engine, const struct hybrid_prompt 
         return match.boundaries;
 }
 
-void hybrid_drop(struct daemon_fixture *fixture, const struct hybrid_prompt *prompt,
-                 uint32_t boundary, int group, int shard)
+static void add_member(char *command, size_t size, const char *format, int value)
 {
-        char command[256], part[64] = "", digest[65];
+        size_t length = strlen(command);
+
+        if (value >= 0)
+                snprintf(command + length, size - length, format, value);
+}
+
+/* @command: its beginning, without the closing brace. */
+static void drop(struct daemon_fixture *fixture, char *command, size_t size, int group, int shard)
+{
         json_t *answer;
 
-        for (unsigned i = 0; i < 32; i++)
-                snprintf(digest + 2 * i, 3, "%02x", prompt->digests[boundary - 1].bytes[i]);
-        if (group >= 0)
-                snprintf(part, sizeof(part), ",\"group\":%d", group);
-        if (shard >= 0)
-                snprintf(part + strlen(part), sizeof(part) - strlen(part), ",\"shard\":%d", shard);
-        snprintf(command, sizeof(command), "{\"command\":\"clear\",\"digest\":\"%s\"%s}", digest,
-                 part);
+        add_member(command, size, ",\"group\":%d", group);
+        add_member(command, size, ",\"shard\":%d", shard);
+        strncat(command, "}", size - strlen(command) - 1);
         answer = daemon_ask(fixture, command);
         ck_assert_msg(json_integer_value(json_object_get(answer, "objects")) > 0 &&
                               json_integer_value(json_object_get(answer, "kept")) == 0,
                       "%s did not drop it", command);
         json_decref(answer);
+}
+
+static const char *hex_of(const struct hybrid_prompt *prompt, uint32_t boundary)
+{
+        static char hex[65];
+
+        for (unsigned i = 0; i < 32; i++)
+                snprintf(hex + 2 * i, 3, "%02x", prompt->digests[boundary - 1].bytes[i]);
+        return hex;
+}
+
+void hybrid_evict(struct daemon_fixture *fixture, const struct hybrid_prompt *prompt,
+                  uint32_t boundary, int group, int shard, const char *tier)
+{
+        char command[256];
+
+        snprintf(command, sizeof(command),
+                 "{\"command\":\"evict\",\"tier\":\"%s\",\"digest\":\"%s\"", tier,
+                 hex_of(prompt, boundary));
+        drop(fixture, command, sizeof(command), group, shard);
+}
+
+void hybrid_drop(struct daemon_fixture *fixture, const struct hybrid_prompt *prompt,
+                 uint32_t boundary, int group, int shard)
+{
+        char command[256];
+
+        snprintf(command, sizeof(command), "{\"command\":\"clear\",\"digest\":\"%s\"",
+                 hex_of(prompt, boundary));
+        drop(fixture, command, sizeof(command), group, shard);
 }

@@ -22,11 +22,12 @@
 
 /* Groups of hybrid_layout(), and sets of them. */
 enum { HYBRID_ATTENTION, HYBRID_WINDOW, HYBRID_INDEX, HYBRID_STATE, HYBRID_SCRATCH };
-#define HYBRID_SHARDS  2u                   /* of each group but the indexer's, which has 1 */
-#define HYBRID_WINDOWS 2u                   /* trailing chunks that the window group needs */
-#define HYBRID_KV      0x7u                 /* groups as bits: all that have chunks */
-#define HYBRID_STATES  (1u << HYBRID_STATE) /* the state */
-#define HYBRID_ALL     UINT32_MAX
+#define HYBRID_GROUPS_MAX 4u                   /* that are stored */
+#define HYBRID_SHARDS     2u                   /* of each group but the indexer's, which has 1 */
+#define HYBRID_WINDOWS    2u                   /* trailing chunks that the window group needs */
+#define HYBRID_KV         0x7u                 /* groups as bits: all that have chunks */
+#define HYBRID_STATES     (1u << HYBRID_STATE) /* the state */
+#define HYBRID_ALL        UINT32_MAX
 
 /* Attention, window, index, state, scratch; chunks of HYBRID_CHUNK_TOKENS. */
 struct kvt_layout hybrid_layout(void);
@@ -105,13 +106,20 @@ enum kvt_status hybrid_load_boundary(struct hybrid_engine *engine,
                                      uint32_t groups, uint64_t oldest, uint64_t newest,
                                      uint64_t *ret_generation);
 
-/* What the presence table says of the prompt. */
+/* What the presence table says of the prompt; by a query whose digests are filled in here. */
 struct kvt_match hybrid_match(struct hybrid_engine *engine, const struct hybrid_prompt *prompt);
+struct kvt_match hybrid_query(struct hybrid_engine *engine, const struct hybrid_prompt *prompt,
+                              struct kvt_match_query query);
 /* Its usable boundaries: the longest, and that one loads. */
 uint32_t hybrid_usable(struct hybrid_engine *engine, const struct hybrid_prompt *prompt);
 
 struct daemon_fixture;
 
-/* Drops the objects of one boundary, of one group and shard or all (-1), from every tier. */
+/*
+ * Drops the objects of one boundary, of one group and shard or all (-1), from one tier, or
+ * from every one. Some have to be there, and none in use.
+ */
+void hybrid_evict(struct daemon_fixture *fixture, const struct hybrid_prompt *prompt,
+                  uint32_t boundary, int group, int shard, const char *tier);
 void hybrid_drop(struct daemon_fixture *fixture, const struct hybrid_prompt *prompt,
                  uint32_t boundary, int group, int shard);
