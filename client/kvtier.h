@@ -194,9 +194,9 @@ struct kvt_options {
  *
  * KVT_OK: attached. KVT_PENDING: attached, but rows of other processes are missing
  * (KVT_OPEN_PARTIAL_LAYOUT). KVT_UNAVAILABLE: the session exists and goes on trying. With
- * both, every match misses meanwhile. Anything else (KVT_INVALID, KVT_DENIED, KVT_REFUSED, KVT_UNSUPPORTED,
- * KVT_NO_MEMORY): no session; @ret_why (may be NULL) gets the reason in words, at most
- * @why_bytes with the NUL.
+ * both, every match misses meanwhile. Anything else (KVT_INVALID, KVT_DENIED, KVT_REFUSED,
+ * KVT_UNSUPPORTED, KVT_NO_MEMORY): no session; @ret_why (may be NULL) gets the reason in
+ * words, at most @why_bytes with the NUL.
  */
 KVT_API enum kvt_status kvt_open(struct kvt_session **ret_session,
                                  const struct kvt_options *options, char *ret_why,
