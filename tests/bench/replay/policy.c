@@ -3,6 +3,11 @@
 
 #include <stdlib.h>
 
+uint32_t replay_kmax(const struct trace *trace, const struct trace_request *request)
+{
+        return request->input_tokens ? (request->input_tokens - 1) / trace->chunk_tokens : 0;
+}
+
 static void account(struct replay_result *result, const struct replay_usage *usage,
                     const struct replay_sizes *sizes)
 {
@@ -23,11 +28,10 @@ static void run_requests(const struct replay_policy *policy, void *self,
                 struct replay_request request = {
                         .chain = chain,
                         .n = from->n_chunks,
+                        .kmax = replay_kmax(trace, from),
                         .now_us = from->time_us,
                 };
 
-                if (from->input_tokens)
-                        request.kmax = (from->input_tokens - 1) / trace->chunk_tokens;
                 trace_chain(trace, from, chain);
                 result->hit_tokens +=
                         (uint64_t)policy->request(self, &request) * trace->chunk_tokens;

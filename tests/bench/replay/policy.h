@@ -61,9 +61,14 @@ static inline uint64_t replay_bytes(const struct replay_usage *usage,
         return usage->chunks * sizes->chunk_bytes + usage->states * sizes->state_bytes;
 }
 
+/* The deepest boundary at which @request can be served: something is left to compute. */
+uint32_t replay_kmax(const struct trace *trace, const struct trace_request *request);
+
 /* Runs @trace through a new instance of @policy. */
 int replay_run(const struct replay_policy *policy, const struct replay_sizes *sizes,
                const struct trace *trace, struct replay_result *ret_result);
 
 extern const struct replay_policy replay_dense; /* LRU that needs and keeps no states */
 extern const struct replay_policy replay_p0, replay_p1, replay_p2, replay_p3;
+extern const struct replay_policy replay_p7, replay_a2q;
+extern const struct replay_policy replay_min, replay_oracle;

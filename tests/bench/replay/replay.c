@@ -62,7 +62,8 @@ static const struct cell cells[] = {
 };
 
 static const struct replay_policy *const policies[] = {
-        &replay_dense, &replay_p0, &replay_p1, &replay_p2, &replay_p3,
+        &replay_min, &replay_oracle, &replay_dense, &replay_p0,  &replay_p1,
+        &replay_p2,  &replay_p3,     &replay_p7,    &replay_a2q,
 };
 
 #define N_ELEMENTS(array) (sizeof(array) / sizeof((array)[0]))
