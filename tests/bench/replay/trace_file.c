@@ -380,6 +380,14 @@ static const struct format *format_of(const char *line)
         return NULL;
 }
 
+static bool is_sound(gzFile file)
+{
+        int error;
+
+        gzerror(file, &error);
+        return error == Z_OK;
+}
+
 /* The next line without its end, or NULL at the end of the file or when it cannot be read. */
 static char *next_line(gzFile file, char **buffer, size_t *size)
 {
@@ -395,7 +403,7 @@ static char *next_line(gzFile file, char **buffer, size_t *size)
                         *size *= 2;
                 }
                 if (!gzgets(file, *buffer + length, (int)(*size - length)))
-                        return length ? *buffer : NULL;
+                        return length && gzeof(file) && is_sound(file) ? *buffer : NULL;
                 length += strlen(*buffer + length);
                 if (length && (*buffer)[length - 1] == '\n') {
                         (*buffer)[length - 1] = '\0';
@@ -435,13 +443,12 @@ static int read_lines(struct reader *reader, gzFile file)
 
 static int read_open(struct reader *reader, gzFile file)
 {
-        int r, error;
+        int r;
 
         r = read_lines(reader, file);
         if (r < 0)
                 return r;
-        gzerror(file, &error);
-        if (error != Z_OK || !gzeof(file))
+        if (!is_sound(file) || !gzeof(file))
                 return refuse(reader, "damaged, cut short, or a line of more than 64 MiB");
         if (!reader->trace->n_requests)
                 return refuse(reader, "no requests");
