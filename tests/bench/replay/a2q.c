@@ -342,8 +342,10 @@ static int new_tree(void **ret_self, const struct replay_sizes *sizes, const str
                 a2q_free(a2q);
                 return err_raise(-ENOMEM);
         }
-        for (size_t i = 0; i < n_nodes; i++)
-                a2q->nodes[i] = (struct node){.parent = TRACE_NONE, .list = N_LISTS, .ghost = N_LISTS};
+        for (size_t i = 0; i < n_nodes; i++) {
+                a2q->nodes[i].parent = TRACE_NONE;
+                a2q->nodes[i].list = a2q->nodes[i].ghost = N_LISTS;
+        }
         for (size_t i = 0; i < 2 * n_nodes; i++)
                 a2q->links[i].next = TRACE_NONE;
         for (enum list list = T1; list < N_LISTS; list++) {
