@@ -65,9 +65,9 @@ static void assert_chain(uint32_t at, uint32_t n, const uint32_t *chunks)
 #define CHAIN(...) (sizeof((uint32_t[]){__VA_ARGS__}) / 4), (uint32_t[]){__VA_ARGS__}
 
 static const char *const mooncake =
-        "{\"timestamp\": 0, \"input_length\": 1100, \"\"hash_ids\": [7, 8, 9]}\n"
-        "{\"timestamp\": 30, \"input_length\": 1024, \"\"hash_ids\": [7, 10]}\n"
-        "{\"timestamp\": 20, \"input_length\": 100, \"\"hash_ids\": [11]}\n";
+        "{\"timestamp\": 0, \"input_length\": 1100, \"hash_ids\": [7, 8, 9]}\n"
+        "{\"timestamp\": 30, \"input_length\": 1024, \"hash_ids\": [7, 10]}\n"
+        "{\"timestamp\": 20, \"input_length\": 100, \"hash_ids\": [11]}\n";
 
 START_TEST(mooncake_drops_the_partial_block_and_sorts)
 {
