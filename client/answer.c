@@ -223,6 +223,21 @@ static void on_granted(struct kvt_session *session, struct kvt__call *call,
         memcpy(call->token, granted->token, sizeof(call->token));
 }
 
+void kvt__answer_recent(struct kvt_session *session, const struct wire_recent *recent)
+{
+        struct wire_matches *matches = (void *)session->out_buffer;
+        uint32_t n_digests;
+
+        memset(matches, 0, sizeof(*matches));
+        kvt__recent_read(&session->recent, recent->nth, matches, (struct digest *)(matches + 1));
+        n_digests = matches->header.n_items;
+        message_header_init(&matches->header, WIRE_MATCHES, recent->header.request,
+                            session->era->session, session->era->boot_id);
+        matches->header.n_items = n_digests;
+        matches->header.length = (uint32_t)(sizeof(*matches) + n_digests * sizeof(struct digest));
+        kvt__session_send(session, matches, matches->header.length);
+}
+
 void kvt__answer(struct kvt_session *session, const void *packet)
 {
         const struct wire_header *header = packet;

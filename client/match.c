@@ -30,8 +30,10 @@ enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_qu
         found.size = ret_match->size;
         table = kvt__table_enter(&session->tables);
         if (table) {
-                if (kvt__table_is_serving(table))
+                if (kvt__table_is_serving(table)) {
                         kvt__joint_match(table, query, &found);
+                        kvt__recent_note(&session->recent, table, query, &found);
+                }
                 kvt__table_leave(table);
         }
         *ret_match = found;

@@ -88,8 +88,11 @@ static void dispatch(struct kvt_session *session, const struct packet *packet)
         /* A newer daemon may say things that this library need not know. */
         if (r == MESSAGE_E_UNSUPPORTED)
                 return;
-        if (header->kind != WIRE_GRANTED && header->kind != WIRE_RESULT)
+        if (header->kind != WIRE_GRANTED && header->kind != WIRE_RESULT &&
+            header->kind != WIRE_RECENT)
                 kvt__handshake_step(session, header, packet->fd);
+        else if (is_ours(session, header) && header->kind == WIRE_RECENT)
+                kvt__answer_recent(session, (const void *)header);
         else if (is_ours(session, header))
                 kvt__answer(session, header);
         else

@@ -294,7 +294,7 @@ static enum kvt_status make_parts(struct kvt_session *session, struct why *why)
         session->in_buffer = aligned_alloc(8, WIRE_MESSAGE_MAX);
         if (session->wake_fd < 0 || session->ready_fd < 0)
                 return fail(KVT_NO_MEMORY, why, "no file descriptors left");
-        if (!session->out_buffer || !session->in_buffer)
+        if (!session->out_buffer || !session->in_buffer || kvt__recent_init(&session->recent))
                 return fail(KVT_NO_MEMORY, why, "out of memory");
         return KVT_OK;
 }
@@ -329,6 +329,7 @@ static void session_free(struct kvt_session *session, bool inherited)
                 era_free(session, TAILQ_FIRST(&session->eras));
         kvt__outbox_clear(&session->outbox);
         kvt__tables_free(&session->tables, inherited);
+        kvt__recent_deinit(&session->recent);
         kvt__arenas_free(&session->arenas, inherited);
         if (session->wake_fd >= 0)
                 close(session->wake_fd);

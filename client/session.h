@@ -28,6 +28,7 @@
 #include "client/layout.h"
 #include "client/lease.h"
 #include "client/outbox.h"
+#include "client/recent.h"
 #include "client/table.h"
 
 #define KVT__BACKOFF_NS_MIN UINT64_C(10000000)
@@ -88,6 +89,7 @@ struct kvt_session {
         struct kvt__arena_list arenas;
         struct kvt__leases leases;
         struct kvt__tables tables;
+        struct kvt__recent recent; /* of matches: any thread, no lock */
         struct kvt__calls calls;
 };
 
@@ -115,6 +117,9 @@ void kvt__receive(struct kvt_session *session);
 
 /* client/answer.c: a RESULT or GRANTED that passed message_check(). Under the lock. */
 void kvt__answer(struct kvt_session *session, const void *packet);
+
+/* client/recent.c's answer to RECENT that passed message_check(). Under the lock. */
+void kvt__answer_recent(struct kvt_session *session, const struct wire_recent *recent);
 
 /* client/fork.c: knows all sessions, so that a forked child can close its copies. */
 int kvt__fork_register(struct kvt_session *session);

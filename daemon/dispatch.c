@@ -130,6 +130,8 @@ void dispatch_message(struct session *session, const struct wire_header *header)
         case WIRE_COPIES_ENDED:
                 copies_ended(session, message);
                 return;
+        case WIRE_MATCHES:
+                return; /* nobody waits for it any more */
         case WIRE_ADMIN:
                 admin_command(session, header);
                 return;

@@ -198,6 +198,11 @@ const uint8_t *message_attach_layout(const struct wire_attach *attach)
         return (const uint8_t *)(attach + 1) + attach->header.n_items * sizeof(uint16_t);
 }
 
+const struct digest *message_match_digests(const struct wire_matches *matches)
+{
+        return (const void *)(matches + 1);
+}
+
 const char *message_text(const struct wire_header *header)
 {
         return (const void *)(header + 1);

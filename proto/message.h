@@ -94,5 +94,8 @@ const uint16_t *message_attach_shards(const struct wire_attach *attach);
 const uint8_t *message_attach_layout(const struct wire_attach *attach);
 const uint8_t *message_layout_encoding(const struct wire_layout *layout);
 
+/* MATCHES: header.n_items digests. */
+const struct digest *message_match_digests(const struct wire_matches *matches);
+
 /* ADMIN and ADMIN_REPLY: the text, header.n_items bytes, not NUL-terminated. */
 const char *message_text(const struct wire_header *header);

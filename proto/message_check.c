@@ -447,6 +447,29 @@ static int check_text(struct check *check)
         return take(check, "bytes of text", check->header->n_items, 1);
 }
 
+static int check_recent(struct check *check)
+{
+        const struct wire_recent *recent = (const void *)check->packet;
+
+        return recent->reserved ? invalid(check, "reserved is not 0") : 0;
+}
+
+static int check_matches(struct check *check)
+{
+        const struct wire_matches *matches = (const void *)check->packet;
+        uint32_t n = matches->header.n_items;
+
+        if (matches->reserved)
+                return invalid(check, "reserved is not 0");
+        if (n > WIRE_MATCH_DIGESTS_MAX || (n && !matches->sequence))
+                return invalid(check, "n_items is %u, expected at most %u", n,
+                               matches->sequence ? WIRE_MATCH_DIGESTS_MAX : 0);
+        if ((uint64_t)matches->first + n > matches->total)
+                return invalid(check, "first %u and n_items %u go beyond total %u", matches->first,
+                               n, matches->total);
+        return take(check, "digests", n, sizeof(struct digest));
+}
+
 static int check_bye(struct check *check)
 {
         const struct wire_bye *bye = (const void *)check->packet;
@@ -497,6 +520,8 @@ static const struct kind {
         [WIRE_LAYOUT] = {sizeof(struct wire_layout), 0, check_layout},
         [WIRE_MARK] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
                        check_marks},
+        [WIRE_RECENT] = {sizeof(struct wire_recent), KIND_REQUEST, check_recent},
+        [WIRE_MATCHES] = {sizeof(struct wire_matches), KIND_ITEMS | KIND_REQUEST, check_matches},
 };
 
 static const struct kind *find_kind(uint16_t number)

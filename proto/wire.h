@@ -53,7 +53,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
         X(17, ADMIN_REPLY)  /* daemon: JSON text */                                                \
         X(18, BYE)          /* daemon: why it disconnects */                                       \
         X(19, LAYOUT)       /* daemon: the whole layout of a session that knew a part */           \
-        X(20, MARK)         /* client: reclaim, pin, unpin */
+        X(20, MARK)         /* client: reclaim, pin, unpin */                                      \
+        X(21, RECENT)       /* daemon: asks for a recent match, for kvtierctl why */               \
+        X(22, MATCHES)      /* client: that match */
 
 enum wire_kind {
 #define WIRE_KIND_ENUM(number, name) WIRE_##name = number,
@@ -311,6 +313,38 @@ struct wire_extent {
 _Static_assert(sizeof(struct wire_extent) == 24, "wire_extent");
 
 /* ADMIN, ADMIN_REPLY: header, then n_items bytes of JSON text (a part of it with MORE). */
+
+/*
+ * RECENT: asks the library for one of the last matches that found less than they were asked
+ * for; request is the daemon's number. MATCHES repeats it.
+ */
+struct wire_recent {
+        struct wire_header header;
+        uint32_t nth; /* 0: the newest */
+        uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_recent) == 56, "wire_recent");
+
+#define WIRE_MATCH_DIGESTS_MAX 512u
+
+/* Followed by n_items digests: the query's from @first on. */
+struct wire_matches {
+        struct wire_header header;
+        uint64_t sequence; /* of the match in its session; 0: there is none, all else is 0 */
+        uint64_t beat_ns;  /* the presence table's last heartbeat before it */
+        uint32_t nth;
+        uint32_t n_recent; /* matches that could have been asked for */
+        uint32_t total;    /* digests of the query */
+        uint32_t first;
+        uint32_t prompt_tokens;
+        uint32_t max_tokens;
+        uint32_t boundaries; /* what was found */
+        uint32_t kv_boundaries;
+        uint32_t repeats; /* times that it was asked since it is kept */
+        uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_matches) == 104, "wire_matches");
+_Static_assert(offsetof(struct wire_matches, nth) == 64, "wire_matches");
 
 struct wire_bye {
         struct wire_header header;

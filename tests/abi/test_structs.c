@@ -14,6 +14,7 @@
 #include "proto/presence.h"
 #include "proto/wire.h"
 #include "storage/catalog_entry.h"
+#include "storage/catalog_layout.h"
 #include "storage/segment.h"
 #include "storage/superblock.h"
 #include "tests/abi/test_statuses.h"
@@ -213,6 +214,28 @@ static const struct field wire_extent_fields[] = {
         FIELD(wire_extent, length, 16, 8),
 };
 
+static const struct field wire_recent_fields[] = {
+        FIELD(wire_recent, header, 0, 48),
+        FIELD(wire_recent, nth, 48, 4),
+        FIELD(wire_recent, reserved, 52, 4),
+};
+
+static const struct field wire_matches_fields[] = {
+        FIELD(wire_matches, header, 0, 48),
+        FIELD(wire_matches, sequence, 48, 8),
+        FIELD(wire_matches, beat_ns, 56, 8),
+        FIELD(wire_matches, nth, 64, 4),
+        FIELD(wire_matches, n_recent, 68, 4),
+        FIELD(wire_matches, total, 72, 4),
+        FIELD(wire_matches, first, 76, 4),
+        FIELD(wire_matches, prompt_tokens, 80, 4),
+        FIELD(wire_matches, max_tokens, 84, 4),
+        FIELD(wire_matches, boundaries, 88, 4),
+        FIELD(wire_matches, kv_boundaries, 92, 4),
+        FIELD(wire_matches, repeats, 96, 4),
+        FIELD(wire_matches, reserved, 100, 4),
+};
+
 static const struct field wire_mark_item_fields[] = {
         FIELD(wire_mark_item, boundary, 0, 32),
         FIELD(wire_mark_item, flags, 32, 4),
@@ -327,6 +350,12 @@ static const struct field catalog_entry_head_fields[] = {
         FIELD(catalog_entry_head, n_covers, 116, 4),
 };
 
+static const struct field catalog_layout_head_fields[] = {
+        FIELD(catalog_layout_head, version, 0, 4),
+        FIELD(catalog_layout_head, length, 4, 4),
+        FIELD(catalog_layout_head, checksum, 8, 8),
+};
+
 static const struct field catalog_pool_fields[] = {
         FIELD(catalog_pool, version, 0, 4),
         FIELD(catalog_pool, n_members, 4, 4),
@@ -364,12 +393,15 @@ static const struct layout_rule rules[] = {
         RULE(wire_extent, 24),
         RULE(wire_bye, 568),
         RULE(wire_mark_item, 40),
+        RULE(wire_recent, 56),
+        RULE(wire_matches, 104),
         RULE(presence_entry, 32),
         RULE(presence_header, 80),
         RULE(segment_extent, 16),
         RULE(segment_header, 4096),
         RULE(superblock, 4096),
         RULE(catalog_entry_head, 120),
+        RULE(catalog_layout_head, 16),
         RULE(catalog_pool, 1104),
 };
 

@@ -127,6 +127,15 @@ static void walk_layout(const uint8_t *packet)
         append(message_layout_encoding(layout), layout->layout_bytes, 0);
 }
 
+static void walk_matches(const uint8_t *packet)
+{
+        const struct wire_matches *matches = (const void *)packet;
+        uint32_t n = matches->header.n_items;
+
+        begin(packet, sizeof(*matches));
+        append(message_match_digests(matches), n * sizeof(struct digest), n);
+}
+
 static void walk_text(const uint8_t *packet)
 {
         const struct wire_header *header = (const void *)packet;
@@ -157,6 +166,8 @@ static void walk(const uint8_t *packet, size_t size)
                 return walk_attach(packet);
         case WIRE_LAYOUT:
                 return walk_layout(packet);
+        case WIRE_MATCHES:
+                return walk_matches(packet);
         case WIRE_ADMIN:
         case WIRE_ADMIN_REPLY:
                 return walk_text(packet);

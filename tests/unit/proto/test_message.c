@@ -126,6 +126,15 @@ static void make_layout(void)
         append("KVTL!", 5, 0);
 }
 
+static void make_matches(void)
+{
+        struct wire_matches fixed = {.sequence = 9, .total = 4, .first = 1};
+        struct digest digests[2] = {{{1}}, {{2}}};
+
+        begin(WIRE_MATCHES, &fixed, sizeof(fixed));
+        append(digests, sizeof(digests), 2);
+}
+
 static void make_text(uint16_t kind)
 {
         struct wire_header fixed;
@@ -146,6 +155,7 @@ static void make_fixed(uint16_t kind)
                 struct wire_copies_ended copies_ended;
                 struct wire_granted granted;
                 struct wire_bye bye;
+                struct wire_recent recent;
         } message = {0};
         static const size_t bytes[] = {
                 [WIRE_HELLO] = sizeof(struct wire_hello),
@@ -156,6 +166,7 @@ static void make_fixed(uint16_t kind)
                 [WIRE_COPIES_ENDED] = sizeof(struct wire_copies_ended),
                 [WIRE_GRANTED] = sizeof(struct wire_granted),
                 [WIRE_BYE] = sizeof(struct wire_bye),
+                [WIRE_RECENT] = sizeof(struct wire_recent),
         };
 
         if (kind == WIRE_HELLO)
@@ -191,6 +202,8 @@ static void make(uint16_t kind)
                 return make_attach();
         case WIRE_LAYOUT:
                 return make_layout();
+        case WIRE_MATCHES:
+                return make_matches();
         case WIRE_ADMIN:
         case WIRE_ADMIN_REPLY:
                 return make_text(kind);
@@ -400,6 +413,11 @@ static const struct fault {
 
         {WIRE_MARK, AT(wire_batch, flags), 1, UNKNOWN, "MARK: part 0: unknown flags"},
         {WIRE_MARK, AT(wire_batch, set), 5, BAD, "MARK: set is 5, expected 0"},
+        {WIRE_RECENT, AT(wire_recent, reserved), 1, BAD, "reserved"},
+        {WIRE_MATCHES, AT(wire_matches, reserved), 1, BAD, "reserved"},
+        {WIRE_MATCHES, AT(wire_matches, sequence), 0, BAD, "n_items is 2, expected at most 0"},
+        {WIRE_MATCHES, AT(wire_matches, first), 3, BAD, "go beyond total 4"},
+        {WIRE_MATCHES, AT(wire_matches, total), 2, BAD, "go beyond total 2"},
         {WIRE_MARK, ITEM(wire_batch, wire_mark_item, reserved), 1, BAD, "item 0: reserved"},
         {WIRE_MARK, ITEM(wire_batch, wire_mark_item, flags), 0, BAD, "flags are 0x0, expected one"},
         {WIRE_MARK, ITEM(wire_batch, wire_mark_item, flags), 12, BAD, "flags are 0xc"},
