@@ -40,6 +40,7 @@ struct daemon {
         struct cache cache;
         struct leases leases;
         struct session_list sessions;
+        struct layout_assembly_list layouts; /* of the engines that are attached */
         uint32_t n_sessions;    /* with a socket */
         uint32_t n_quarantined; /* without one */
         uint64_t next_session;

@@ -7,6 +7,7 @@
 #include "daemon/admin.h"
 #include "daemon/answer.h"
 #include "daemon/assembly.h"
+#include "daemon/attach.h"
 #include "daemon/commit.h"
 #include "daemon/daemon.h"
 #include "daemon/dispatch.h"
@@ -48,14 +49,23 @@ static void copies_ended(struct session *session, const struct wire_copies_ended
         answer_once(session, message->header.request, found ? KVT_WIRE_OK : KVT_WIRE_GONE);
 }
 
+static bool names_objects(uint16_t kind)
+{
+        return kind == WIRE_RESERVE || kind == WIRE_ACQUIRE || kind == WIRE_ADOPT ||
+               kind == WIRE_MARK;
+}
+
 static void dispatch_batch(struct session *session, const struct wire_batch *batch)
 {
         uint16_t kind = batch->header.kind;
 
-        if ((kind == WIRE_RESERVE || kind == WIRE_ACQUIRE || kind == WIRE_ADOPT ||
-             kind == WIRE_MARK) &&
-            batch->layout != session->layout) {
+        if (names_objects(kind) && batch->layout != session->layout) {
                 answer_all(session, &batch->header, KVT_WIRE_GONE);
+                return;
+        }
+        /* While the layout is not whole, nothing has a name. */
+        if (names_objects(kind) && !session->layout) {
+                answer_all(session, &batch->header, KVT_WIRE_PENDING);
                 return;
         }
         switch (kind) {
@@ -122,7 +132,7 @@ void dispatch_message(struct session *session, const struct wire_header *header)
         }
         switch (header->kind) {
         case WIRE_ATTACH:
-                handshake_attach(session, message);
+                attach_request(session, message);
                 return;
         case WIRE_CANCEL:
                 load_cancel(session, message);

@@ -9,7 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/handshake.h"
 
-static void put_text(char *field, size_t size, const char *text)
+void handshake_put_text(char *field, size_t size, const char *text)
 {
         size_t length = strnlen(text, size - 1);
 
@@ -28,7 +28,7 @@ static void init_welcome(struct wire_welcome *welcome, const uint8_t boot_id[16]
         welcome->status = status;
         welcome->session = session;
         memcpy(welcome->boot_id, boot_id, sizeof(welcome->boot_id));
-        put_text(welcome->why, sizeof(welcome->why), text);
+        handshake_put_text(welcome->why, sizeof(welcome->why), text);
 }
 
 /*
@@ -151,139 +151,4 @@ void handshake_hello(struct session *session, const struct wire_hello *hello)
                 handshake_announce(session, host_arena_at(daemon->cache.host, i));
         log_info("session_opened", "session=%" PRIu64 " pid=%d uid=%u program=\"%s\" admin=%d",
                  session->id, (int)session->pid, session->uid, session->program, session->is_admin);
-}
-
-/* ---- attach ---- */
-
-static uint32_t choose_chunk(const struct daemon *daemon, const struct layout *layout)
-{
-        uint32_t lcm = layout_page_lcm(layout);
-
-        return (daemon->config.chunk_tokens + lcm - 1) / lcm * lcm;
-}
-
-/* Which shards the engine has here; every shard of the layout must be among them. */
-static uint32_t take_shards(struct session *session, const struct wire_attach *attach,
-                            struct why *why)
-{
-        const struct layout *layout = &session->description;
-        const uint16_t *shards = message_attach_shards(attach);
-
-        if (!attach->header.n_items)
-                memset(session->shard_is_here, 1, LAYOUT_SHARDS_MAX);
-        for (uint32_t i = 0; i < attach->header.n_items; i++) {
-                if (shards[i] >= LAYOUT_SHARDS_MAX) {
-                        why_set(why, "shard %u: at most %u shards are supported", shards[i],
-                                LAYOUT_SHARDS_MAX);
-                        return KVT_WIRE_INVALID;
-                }
-                session->shard_is_here[shards[i]] = 1;
-        }
-        for (uint16_t g = 0; g < layout->n_groups; g++) {
-                for (uint16_t s = 0; s < layout->groups[g].n_shards; s++) {
-                        if (session->shard_is_here[s])
-                                continue;
-                        why_set(why,
-                                "group %.*s: shard %u of %u is on another node, and no peer "
-                                "can answer for it: attach with every shard on this node",
-                                layout->groups[g].name.length, layout->groups[g].name.bytes, s,
-                                layout->groups[g].n_shards);
-                        return KVT_WIRE_REFUSED;
-                }
-        }
-        return KVT_WIRE_OK;
-}
-
-/* An object is at most half an arena piece: else a piece could hold one and waste the rest. */
-static bool refuse_large(const struct daemon *daemon, const struct layout *layout, struct why *why)
-{
-        uint64_t limit = daemon->config.host.piece_bytes / 2;
-        uint16_t group;
-        uint64_t bytes = layout_largest_object(layout, &group);
-
-        if (bytes <= limit)
-                return false;
-        why_set(why,
-                "group %.*s: the layout's largest object has %" PRIu64 " bytes; half an arena "
-                "piece is %" PRIu64 ": raise host.piece_bytes or lower chunk_tokens",
-                layout->groups[group].name.length, layout->groups[group].name.bytes, bytes, limit);
-        return true;
-}
-
-static uint32_t take_layout(struct session *session, const struct wire_attach *attach,
-                            struct why *why)
-{
-        struct daemon *daemon = session->daemon;
-        struct layout asked;
-        int length;
-
-        if (layout_decode(&asked, message_attach_layout(attach), attach->layout_bytes, why))
-                return KVT_WIRE_INVALID;
-        if (!asked.chunk_tokens)
-                asked.chunk_tokens = choose_chunk(daemon, &asked);
-        if (layout_validate(&asked, why))
-                return KVT_WIRE_INVALID;
-        if (refuse_large(daemon, &asked, why))
-                return KVT_WIRE_REFUSED;
-
-        session->layout_encoding = malloc(LAYOUT_BYTES_MAX);
-        session->shard_is_here = calloc(LAYOUT_SHARDS_MAX, 1);
-        if (!session->layout_encoding || !session->shard_is_here)
-                return KVT_WIRE_NO_MEMORY;
-        length = layout_encode(&asked, session->layout_encoding, LAYOUT_BYTES_MAX);
-        if (length < 0 ||
-            layout_decode(&session->description, session->layout_encoding, (size_t)length, why))
-                return KVT_WIRE_INVALID;
-        if (layout_id(&session->layout_id, session->layout_encoding, (size_t)length))
-                return KVT_WIRE_NO_MEMORY;
-        if (index_layout(daemon->cache.index, session->domain, &session->layout_id,
-                         &session->layout)) {
-                why_set(why, "too many layouts are stored: clear some by kvtierctl clear");
-                return KVT_WIRE_REFUSED;
-        }
-        /* Without room for it the layout is only not listed in full. */
-        if (index_describe_layout(daemon->cache.index, session->layout, session->layout_encoding,
-                                  (size_t)length) < 0)
-                return KVT_WIRE_NO_MEMORY;
-        return take_shards(session, attach, why);
-}
-
-static void forget_layout(struct session *session)
-{
-        free(steal_ptr(session->layout_encoding));
-        free(steal_ptr(session->shard_is_here));
-        session->layout = 0;
-        memset(&session->description, 0, sizeof(session->description));
-}
-
-void handshake_attach(struct session *session, const struct wire_attach *attach)
-{
-        struct daemon *daemon = session->daemon;
-        struct wire_attached attached = {0};
-        struct why why = {""};
-
-        if (session->state != SESSION_WELCOMED || !session->wants_table) {
-                session_close(session, METRICS_GARBAGE, "garbage", "ATTACH in the wrong state");
-                return;
-        }
-        message_header_init(&attached.header, WIRE_ATTACHED, attach->header.request, session->id,
-                            daemon->boot_id);
-        attached.header.length = sizeof(attached);
-        attached.status = take_layout(session, attach, &why);
-        if (attached.status) {
-                daemon->metrics.attach_refused_total[METRICS_LAYOUT]++;
-                put_text(attached.why, sizeof(attached.why), why.text);
-                log_warning("attach_refused", "session=%" PRIu64 " status=%s reason=\"%s\"",
-                            session->id, status_name(attached.status), why.text);
-                forget_layout(session);
-        } else {
-                memcpy(session->engine_id, attach->engine_id, sizeof(session->engine_id));
-                attached.layout = session->layout;
-                attached.chunk_tokens = session->description.chunk_tokens;
-                attached.n_cells = layout_n_cells(&session->description);
-                attached.layout_id = session->layout_id;
-                session->state = SESSION_ATTACHED;
-                daemon->metrics.sessions_opened_total++;
-        }
-        session_send(session, &attached, sizeof(attached), -1);
 }

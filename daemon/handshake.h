@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The handshake: HELLO (version, who), WELCOME and ARENA (what to map), ATTACH (what the
- * engine's bytes mean). Loop thread only.
+ * The handshake: HELLO (version, who), WELCOME and ARENA (what to map). What follows is in
+ * daemon/attach.h. Loop thread only.
  */
 #pragma once
 
@@ -9,10 +9,12 @@
 #include "storage/host.h"
 
 void handshake_hello(struct session *session, const struct wire_hello *hello);
-void handshake_attach(struct session *session, const struct wire_attach *attach);
 
 /* Announces an arena that came up to a session that maps arenas. */
 void handshake_announce(struct session *session, const struct host_arena *arena);
+
+/* Fills a field of @size bytes: the text, cut if need be, and zeros. */
+void handshake_put_text(char *field, size_t size, const char *text);
 
 /* Tells a client that is not let in why; its socket is the caller's. */
 void handshake_refuse(int socket, const uint8_t boot_id[16], uint32_t status, const char *text);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "daemon/acquire.h"
 #include "daemon/admin.h"
+#include "daemon/attach.h"
 #include "daemon/daemon.h"
 #include "daemon/dispatch.h"
 #include "daemon/handshake.h"
@@ -390,8 +391,7 @@ static void close_socket(struct session *session)
         daemon->n_sessions--;
         daemon->n_quarantined++;
         session->state = SESSION_QUARANTINED;
-        free(steal_ptr(session->layout_encoding));
-        free(steal_ptr(session->shard_is_here));
+        attach_end(session);
         loads_hang_up(session);
         marks_hang_up(session);
         retire_leases(session);

@@ -25,6 +25,7 @@
 #include <uv.h>
 
 #include "base/error.h"
+#include "daemon/layout_assembly.h"
 #include "daemon/lease.h"
 #include "daemon/metrics.h"
 #include "daemon/pin_set.h"
@@ -84,11 +85,11 @@ struct session {
 
         uint8_t engine_id[16];
         uint32_t domain;
-        uint16_t layout; /* index_layout() number; 0 until attached */
+        uint16_t layout; /* index_layout() number; 0 until attached with all rows */
         struct digest layout_id;
-        struct layout description; /* points into layout_encoding */
-        uint8_t *layout_encoding;
-        uint8_t *shard_is_here; /* [LAYOUT_SHARDS_MAX] */
+        struct layout_member part;        /* of the engine's layout */
+        const struct layout *description; /* whole; NULL until attached with all rows */
+        uint8_t *shard_is_here;           /* [LAYOUT_SHARDS_MAX] */
 
         TAILQ_HEAD(, lease) leases; /* oldest first */
         struct set_tree sets;
@@ -101,7 +102,7 @@ struct session {
         uint32_t n_waiting, n_waiting_keys;
         struct assembly *assembly; /* a request whose last part has not come */
         struct pin_set pins;
-        uint32_t n_mark_items; /* of its marks that are not done */
+        uint32_t n_mark_items;    /* of its marks that are not done */
         bool no_loads, no_stores; /* as it said when it attached */
 
         uint64_t stored_objects, stored_bytes, loaded_objects, loaded_bytes;

@@ -22,7 +22,7 @@ static void count(struct session *session, enum metrics_operation operation, uin
 /* What the layout says about an object of this group. KVT_WIRE_OK or why not. */
 static uint32_t check_against_layout(struct session *session, const struct wire_reserve_item *item)
 {
-        const struct layout *layout = &session->description;
+        const struct layout *layout = session->description;
         const struct layout_group *group;
         uint64_t expected;
 
@@ -209,7 +209,7 @@ static uint32_t reserve_one(struct session *session, uint64_t set,
         status = check_against_layout(session, item);
         if (status)
                 return status;
-        entry.cell = (uint16_t)layout_cell(&session->description, item->group, item->shard);
+        entry.cell = (uint16_t)layout_cell(session->description, item->group, item->shard);
         boundary = index_find_boundary(cache->index, session->layout, &item->boundary);
         if (boundary)
                 existing = index_find_object(cache->index, boundary, item->group, item->shard);

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "daemon/attach.h"
+#include "daemon/daemon.h"
+#include "daemon/handshake.h"
+
+/* Which shards the engine has here; every shard of the layout must be among them. */
+static uint32_t take_shards(struct session *session, const struct wire_attach *attach,
+                            const struct layout *layout, struct why *why)
+{
+        const uint16_t *shards = message_attach_shards(attach);
+
+        session->shard_is_here = calloc(LAYOUT_SHARDS_MAX, 1);
+        if (!session->shard_is_here)
+                return KVT_WIRE_NO_MEMORY;
+        if (!attach->header.n_items)
+                memset(session->shard_is_here, 1, LAYOUT_SHARDS_MAX);
+        for (uint32_t i = 0; i < attach->header.n_items; i++) {
+                if (shards[i] >= LAYOUT_SHARDS_MAX) {
+                        why_set(why, "shard %u: at most %u shards are supported", shards[i],
+                                LAYOUT_SHARDS_MAX);
+                        return KVT_WIRE_INVALID;
+                }
+                session->shard_is_here[shards[i]] = 1;
+        }
+        for (uint16_t g = 0; g < layout->n_groups; g++) {
+                for (uint16_t s = 0; s < layout->groups[g].n_shards; s++) {
+                        if (session->shard_is_here[s])
+                                continue;
+                        why_set(why,
+                                "group %.*s: shard %u of %u is on another node, and no peer "
+                                "can answer for it: attach with every shard on this node",
+                                layout->groups[g].name.length, layout->groups[g].name.bytes, s,
+                                layout->groups[g].n_shards);
+                        return KVT_WIRE_REFUSED;
+                }
+        }
+        return KVT_WIRE_OK;
+}
+
+static struct session *session_of(const struct layout_member *member)
+{
+        return (void *)((char *)(uintptr_t)member - offsetof(struct session, part));
+}
+
+/* Who contradicts whom, and in what. */
+static void explain(const struct session *session, const struct layout *asked,
+                    const struct layout_refusal *refusal, struct why *why)
+{
+        const struct session *other = refusal->other ? session_of(refusal->other) : NULL;
+        struct why place;
+
+        layout_conflict_place(&refusal->conflict, asked, &place);
+        if (other)
+                why_set(why,
+                        "%s: session %" PRIu64 " (pid %d, %s) says %s, session %" PRIu64
+                        " (pid %d, %s) of the same engine id says %s",
+                        place.text, session->id, (int)session->pid, session->program,
+                        refusal->conflict.ours, other->id, (int)other->pid, other->program,
+                        refusal->conflict.theirs);
+        else
+                why_set(why,
+                        "%s: session %" PRIu64 " (pid %d, %s) says %s, the layout that its engine "
+                        "has agreed on says %s",
+                        place.text, session->id, (int)session->pid, session->program,
+                        refusal->conflict.ours, refusal->conflict.theirs);
+}
+
+/* The whole layout gets its number in the index. */
+static uint32_t enter(struct session *session, struct layout_assembly *assembly, struct why *why)
+{
+        struct index *index = session->daemon->cache.index;
+
+        if (assembly->number)
+                return KVT_WIRE_OK;
+        if (index_layout(index, session->domain, &assembly->id, &assembly->number)) {
+                why_set(why, "too many layouts are stored: clear some by kvtierctl clear");
+                return KVT_WIRE_REFUSED;
+        }
+        /* Without room for it the layout is only not listed in full. */
+        if (index_describe_layout(index, assembly->number, assembly->encoding,
+                                  assembly->encoding_bytes) < 0)
+                return KVT_WIRE_NO_MEMORY;
+        return KVT_WIRE_OK;
+}
+
+static void use_layout(struct session *session)
+{
+        const struct layout_assembly *assembly = session->part.assembly;
+
+        session->layout = assembly->number;
+        session->layout_id = assembly->id;
+        session->description = assembly->whole;
+}
+
+static uint32_t join(struct session *session, const struct wire_attach *attach,
+                     const struct layout *asked, struct why *why)
+{
+        struct daemon *daemon = session->daemon;
+        const struct layout_limits limits = {
+                .chunk_tokens = daemon->config.chunk_tokens,
+                .object_bytes = daemon->config.host.piece_bytes / 2,
+        };
+        struct layout_refusal refusal;
+        int r;
+
+        r = layout_assembly_join(&daemon->layouts, &session->part, session->domain,
+                                 attach->engine_id, asked, &limits, &refusal, why);
+        if (r == LAYOUT_ASSEMBLY_E_CONFLICT)
+                explain(session, asked, &refusal, why);
+        if (r)
+                return r == -ENOMEM   ? KVT_WIRE_NO_MEMORY
+                       : r == -EINVAL ? KVT_WIRE_INVALID
+                                      : KVT_WIRE_REFUSED;
+        return session->part.assembly->whole ? enter(session, session->part.assembly, why)
+                                             : KVT_WIRE_OK;
+}
+
+/* OK, PENDING (@why names a row that is missing), or why the session is refused. */
+static uint32_t take_layout(struct session *session, const struct wire_attach *attach,
+                            struct why *why)
+{
+        _cleanup_free_ struct layout *asked = malloc(sizeof(*asked));
+        uint32_t status;
+
+        if (!asked)
+                return KVT_WIRE_NO_MEMORY;
+        if (layout_decode_partial(asked, message_attach_layout(attach), attach->layout_bytes, why))
+                return KVT_WIRE_INVALID;
+        status = take_shards(session, attach, asked, why);
+        if (!status)
+                status = join(session, attach, asked, why);
+        if (status)
+                return status;
+        /* Who knew a part only is told the whole by LAYOUT, also when it is there already. */
+        if (asked->is_partial)
+                return KVT_WIRE_PENDING;
+        use_layout(session);
+        return KVT_WIRE_OK;
+}
+
+static void send_layout(struct session *session)
+{
+        const struct layout_assembly *assembly = session->part.assembly;
+        struct wire_layout message = {
+                .layout = assembly->number,
+                .layout_bytes = (uint32_t)assembly->encoding_bytes,
+                .layout_id = assembly->id,
+        };
+        struct message_builder builder;
+        _Alignas(8) uint8_t packet[sizeof(message) + LAYOUT_BYTES_MAX];
+
+        message_header_init(&message.header, WIRE_LAYOUT, 0, session->id, session->daemon->boot_id);
+        message_builder_init(&builder, packet, &message, sizeof(message));
+        message_append(&builder, assembly->encoding, assembly->encoding_bytes, 0);
+        session_send_message(session, &builder);
+}
+
+/* Every row is in: those who wait for the others' learn the whole. */
+static void tell_waiting(struct layout_assembly *assembly)
+{
+        struct layout_member *member;
+
+        LIST_FOREACH(member, &assembly->members, link) {
+                struct session *session = session_of(member);
+
+                if (session->state != SESSION_ATTACHED || session->layout)
+                        continue;
+                use_layout(session);
+                send_layout(session);
+                log_info("layout_complete", "session=%" PRIu64 " program=\"%s\" layout=%u",
+                         session->id, session->program, session->layout);
+        }
+}
+
+void attach_end(struct session *session)
+{
+        session->description = NULL;
+        layout_assembly_leave(&session->part);
+        free(steal_ptr(session->shard_is_here));
+}
+
+static void refuse(struct session *session, uint32_t status, const struct why *why)
+{
+        session->daemon->metrics.attach_refused_total[METRICS_LAYOUT]++;
+        log_warning("attach_refused", "session=%" PRIu64 " status=%s reason=\"%s\"", session->id,
+                    status_name(status), why->text);
+        attach_end(session);
+}
+
+static void accept_session(struct session *session, const struct wire_attach *attach,
+                           struct wire_attached *attached)
+{
+        memcpy(session->engine_id, attach->engine_id, sizeof(session->engine_id));
+        session->state = SESSION_ATTACHED;
+        session->daemon->metrics.sessions_opened_total++;
+        if (!session->layout) {
+                log_info("layout_pending", "session=%" PRIu64 " program=\"%s\" missing=\"%s\"",
+                         session->id, session->program, attached->why);
+                return;
+        }
+        attached->layout = session->layout;
+        attached->chunk_tokens = session->description->chunk_tokens;
+        attached->n_cells = layout_n_cells(session->description);
+        attached->layout_id = session->layout_id;
+}
+
+void attach_request(struct session *session, const struct wire_attach *attach)
+{
+        struct wire_attached attached = {0};
+        struct why why = {""};
+
+        if (session->state != SESSION_WELCOMED || !session->wants_table) {
+                session_close(session, METRICS_GARBAGE, "garbage", "ATTACH in the wrong state");
+                return;
+        }
+        message_header_init(&attached.header, WIRE_ATTACHED, attach->header.request, session->id,
+                            session->daemon->boot_id);
+        attached.header.length = sizeof(attached);
+        attached.status = take_layout(session, attach, &why);
+        handshake_put_text(attached.why, sizeof(attached.why), why.text);
+        if (attached.status && attached.status != KVT_WIRE_PENDING)
+                refuse(session, attached.status, &why);
+        else
+                accept_session(session, attach, &attached);
+        session_send(session, &attached, sizeof(attached), -1);
+        if (session->part.assembly && session->part.assembly->number)
+                tell_waiting(session->part.assembly);
+}
