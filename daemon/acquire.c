@@ -13,7 +13,7 @@
 
 /* What one session may have waiting: each turn of the loop looks at all of them. */
 #define WAITING_MAX      256u
-#define WAITING_KEYS_MAX (4 * WIRE_ITEMS_MAX)
+#define WAITING_KEYS_MAX WIRE_ITEMS_MAX
 
 /* What an acquire asks for, held against what there is. */
 struct plan {

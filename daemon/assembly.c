@@ -67,6 +67,10 @@ static int keep_checksums(struct assembly_commit *commit, const struct wire_comm
         return 0;
 }
 
+enum {
+        ASSEMBLY_E_CHECKSUMS = 1, /* more than ASSEMBLY_PIECES_MAX */
+};
+
 static int take_items(struct assembly *assembly, const struct wire_batch *part)
 {
         struct message_cursor cursor;
@@ -77,8 +81,12 @@ static int take_items(struct assembly *assembly, const struct wire_batch *part)
                 const uint64_t *pieces;
 
                 while (!message_next_commit(&cursor, &item, &pieces)) {
-                        int r = keep_checksums(&assembly->commits[assembly->n], &item, pieces);
+                        int r;
 
+                        if (item.n_pieces > ASSEMBLY_PIECES_MAX - assembly->n_pieces)
+                                return ASSEMBLY_E_CHECKSUMS;
+                        assembly->n_pieces += item.n_pieces;
+                        r = keep_checksums(&assembly->commits[assembly->n], &item, pieces);
                         if (r)
                                 return r;
                         assembly->n++;
@@ -96,13 +104,13 @@ static int take_items(struct assembly *assembly, const struct wire_batch *part)
         return 0;
 }
 
-static void give_up(struct session *session, struct assembly *assembly, bool misfit)
+/* @breach: what the client did wrong, or NULL when it is our memory that ran out. */
+static void give_up(struct session *session, struct assembly *assembly, const char *breach)
 {
         assembly_free(assembly);
         session->assembly = NULL;
-        if (misfit)
-                session_close(session, METRICS_GARBAGE, "garbage",
-                              "the parts of a request do not follow one another");
+        if (breach)
+                session_close(session, METRICS_GARBAGE, "garbage", breach);
         else
                 session_close(session, METRICS_SOCKET_ERROR, "no_memory", NULL);
 }
@@ -112,20 +120,23 @@ bool assembly_add(struct session *session, const struct wire_batch *part,
 {
         struct assembly *assembly = session->assembly;
         bool more = part->header.flags & WIRE_MORE;
+        int r;
 
         if (!assembly) {
                 assembly = begin(part);
                 if (!assembly) {
-                        give_up(session, NULL, false);
+                        give_up(session, NULL, NULL);
                         return false;
                 }
         }
         if (!fits(assembly, part) || (!more && part->first + part->header.n_items != part->total)) {
-                give_up(session, assembly, true);
+                give_up(session, assembly, "the parts of a request do not follow one another");
                 return false;
         }
-        if (take_items(assembly, part)) {
-                give_up(session, assembly, false);
+        r = take_items(assembly, part);
+        if (r) {
+                give_up(session, assembly,
+                        r == ASSEMBLY_E_CHECKSUMS ? "a request has too many checksums" : NULL);
                 return false;
         }
         session->assembly = more ? assembly : NULL;

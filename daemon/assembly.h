@@ -11,6 +11,12 @@
 
 #include "proto/wire.h"
 
+/*
+ * Checksums of one request: as many as 16,384 of the largest objects have. A client that
+ * names more objects than that, and such lists for all, is disconnected.
+ */
+#define ASSEMBLY_PIECES_MAX (UINT32_C(1) << 21)
+
 struct session;
 
 struct assembly_commit {
@@ -25,6 +31,7 @@ struct assembly {
         struct wire_batch batch;         /* of the first part */
         uint8_t token[16];               /* ADOPT */
         uint32_t n;                      /* items so far */
+        uint32_t n_pieces;               /* COMMIT: checksums so far */
         struct wire_key_item *keys;      /* ACQUIRE, ADOPT */
         struct wire_mark_item *marks;    /* MARK */
         struct assembly_commit *commits; /* COMMIT */
@@ -33,8 +40,8 @@ struct assembly {
 /*
  * Adds one part to the session's assembly. True when the request is complete: then the
  * caller takes *@ret_assembly (to be freed by assembly_free()). False: more parts are to
- * come, or the session has been closed because the parts do not fit together, or memory
- * ran out.
+ * come, or the session has been closed because the parts do not fit together, carry more
+ * than ASSEMBLY_PIECES_MAX checksums, or memory ran out.
  */
 bool assembly_add(struct session *session, const struct wire_batch *part,
                   struct assembly **ret_assembly);

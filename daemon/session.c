@@ -23,7 +23,7 @@
 
 /*
  * What a client that does not read may pile up before it is disconnected: more than the
- * answer to one request of WIRE_ITEMS_MAX objects with their checksums.
+ * answer to one request of WIRE_ITEMS_MAX objects of 10 MiB with their checksums.
  */
 #define OUTPUT_MAX (UINT64_C(32) << 20)
 /* That kvtierctl may open beyond sessions.max. */

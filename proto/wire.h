@@ -25,7 +25,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define WIRE_MAJOR       1u
 #define WIRE_MINOR       0u
 #define WIRE_MESSAGE_MAX 65536u
-#define WIRE_ITEMS_MAX   16384u /* objects of one request, all parts together */
+#define WIRE_ITEMS_MAX   65536u /* objects of one request, all parts together */
 #define WIRE_EXTENTS_MAX 128u   /* of one object; with pages, extents are cut where runs end */
 #define WIRE_RUNS_MAX    64u    /* runs of pages of one object */
 #define WIRE_RUNS_TOTAL  (2 * WIRE_ITEMS_MAX) /* of one request */
