@@ -187,6 +187,8 @@ struct kvt_options {
         uint32_t n_shards;
         uint32_t flags;              /* KVT_OPEN_* */
         uint64_t connect_timeout_ns; /* how long kvt_open() waits for the daemon; 0: not */
+        uint32_t rank;               /* of this process, below n_ranks; for kvt_is_mine() */
+        uint32_t n_ranks;            /* of the engine on this node; 0 is taken for 1 */
 };
 
 /*
@@ -479,6 +481,34 @@ struct kvt_match {
  */
 KVT_API enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_query *query,
                                   struct kvt_match *ret_match);
+
+struct kvt_boundary_query {
+        size_t size;
+        const struct kvt_digest *digests; /* as in the match */
+        uint32_t boundaries;              /* which boundary, as kvt_boundary.boundaries */
+        uint32_t n_shards;
+        const uint16_t *shards; /* of the group with most shards, and what lies with them of
+                                   groups with fewer; NULL: all */
+};
+
+/*
+ * The objects that a boundary needs, no more and no less, as inputs for kvt_acquire(): chunk
+ * by chunk from the first, states last. @ret_n gets their number. KVT_OK; KVT_TOO_LARGE when
+ * there are more than @max (the first @max are filled in); KVT_UNAVAILABLE while the daemon
+ * is away or the layout not known to the end. No system call.
+ */
+KVT_API enum kvt_status kvt_boundary_objects(struct kvt_session *session,
+                                             const struct kvt_boundary_query *query,
+                                             struct kvt_object *ret_objects, size_t max,
+                                             size_t *ret_n);
+
+/*
+ * 1 when this rank is the one to store the object (group, shard) of boundary number
+ * @boundary, else 0. The shards of the node belong to its ranks in order; what several ranks
+ * hold (replicated groups) is stored once, each rank taking its turn, and any may load it.
+ */
+KVT_API int kvt_is_mine(struct kvt_session *session, uint16_t group, uint16_t shard,
+                        uint32_t boundary);
 
 /*
  * The raw table: for each digest one word of presence bits and one of residence bits, bit

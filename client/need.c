@@ -42,6 +42,8 @@ static void set_groups(struct kvt__needs *needs, const struct layout *layout)
                         .first_cell = (int16_t)layout_cell(layout, i, 0),
                         .n_shards = group->n_shards,
                 };
+                if (group->n_shards > needs->most_shards)
+                        needs->most_shards = group->n_shards;
                 if (need->first_cell < 0)
                         continue;
                 need->part = find_part(needs, chunks_needed(layout, group),

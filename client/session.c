@@ -255,6 +255,10 @@ static enum kvt_status set_shards(struct kvt_session *session, const struct kvt_
         if (options->shards ? !options->n_shards || options->n_shards > LAYOUT_SHARDS_MAX
                             : options->n_shards)
                 return fail(KVT_INVALID, why, "shards and n_shards do not fit together");
+        if (options->n_ranks > LAYOUT_SHARDS_MAX ||
+            options->rank >= (options->n_ranks ? options->n_ranks : 1))
+                return fail(KVT_INVALID, why, "rank and n_ranks do not fit together");
+        kvt__rank_init(&session->rank, &layout, options->rank, options->n_ranks);
         if (options->shards)
                 n = (uint16_t)options->n_shards;
         session->shards = calloc(n, sizeof(session->shards[0]));

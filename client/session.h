@@ -28,6 +28,7 @@
 #include "client/layout.h"
 #include "client/lease.h"
 #include "client/outbox.h"
+#include "client/rank.h"
 #include "client/recent.h"
 #include "client/table.h"
 
@@ -51,6 +52,7 @@ struct kvt_session {
         uint8_t engine_id[16];
         uint16_t *shards;
         uint16_t n_shards;
+        struct kvt__rank rank;
         struct kvt__layout_encoding asked;
         pthread_t thread;
         int wake_fd;  /* wakes the thread */

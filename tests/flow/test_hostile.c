@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/checksum.h"
 #include "proto/message.h"
 #include "proto/presence.h"
 #include "proto/status.h"
@@ -476,6 +477,51 @@ START_TEST(a_client_that_does_not_read_is_disconnected)
 }
 END_TEST
 
+/* Parts of one commit, each as full of checksums as a message can be, without end. */
+static void send_checksums(struct wire_client *client)
+{
+        static const uint64_t pieces[CHECKSUM_PIECES_MAX];
+        const struct wire_commit_item item = {.lease = 1, .n_pieces = CHECKSUM_PIECES_MAX};
+        struct wire_batch batch = {.set = 1, .total = WIRE_ITEMS_MAX};
+        struct message_builder builder;
+
+        batch.header = wire_client_header(client, WIRE_COMMIT);
+        for (;;) {
+                message_builder_init(&builder, client->out, &batch, sizeof(batch));
+                while (builder.length + sizeof(item) + sizeof(pieces) <= WIRE_MESSAGE_MAX) {
+                        message_append(&builder, &item, sizeof(item), 1);
+                        message_append(&builder, pieces, sizeof(pieces), 0);
+                        batch.first++;
+                }
+                message_set_more(&builder, true);
+                if (batch.first > WIRE_ITEMS_MAX - 100 ||
+                    !wire_client_send(client, client->out, builder.length))
+                        return;
+        }
+}
+
+START_TEST(the_checksums_of_one_commit_are_bounded)
+{
+        struct wire_client *bad, *good;
+        uint64_t rss;
+
+        daemon_fixture_init(&fixture, NULL);
+        good = open_client();
+        bad = open_client();
+        expect_service(good, 1);
+        rss = daemon_rss_bytes(&fixture);
+        send_checksums(bad);
+        wire_client_wait_hang_up(bad);
+        daemon_wait_log(&fixture, "too many checksums", "reason=garbage");
+        if (!is_sanitized())
+                ck_assert_uint_lt(daemon_rss_bytes(&fixture), rss + 32 * MIB);
+        expect_service(good, 2);
+        close_client(bad);
+        close_client(good);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 START_TEST(limits_of_a_session_hold)
 {
         static const char *const overrides[] = {"session.leases_max=10", "sessions.max=3",
@@ -636,6 +682,7 @@ int main(void)
                 what_the_daemon_does_not_know_is_answered_as_unsupported,
                 descriptors_that_a_client_sends_are_not_kept,
                 a_client_that_does_not_read_is_disconnected,
+                the_checksums_of_one_commit_are_bounded,
                 limits_of_a_session_hold,
                 sixty_four_clients_at_once_are_served,
                 ten_thousand_connections_leave_nothing_behind,
