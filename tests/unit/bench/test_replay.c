@@ -164,6 +164,18 @@ START_TEST(a_prompt_that_ends_with_a_chunk_cannot_use_all_of_it)
 }
 END_TEST
 
+/* Three prompts in turn, with room for two: LRU always drops the one that comes next. */
+START_TEST(the_bound_keeps_what_is_used_next)
+{
+        for (int turn = 0; turn < 4; turn++)
+                for (uint32_t i = 0; i < 3; i++)
+                        ask(extend(TRACE_NONE, i), 1, 1);
+        ck_assert_int_eq(trace_finish(&trace), 0);
+        ck_assert_uint_eq(run(&replay_dense, "agent.dense.67").hit_tokens, 0);
+        ck_assert_uint_eq(run(&replay_min, "agent.dense.67").hit_tokens / CHUNK_TOKENS, 6);
+}
+END_TEST
+
 START_TEST(names_of_cells_are_checked)
 {
         struct cell cell;
@@ -197,6 +209,7 @@ int main(void)
         tcase_add_loop_test(tcase, the_state_where_prompts_branch_is_stored_by_the_second_one, 0,
                             N_POLICIES);
         tcase_add_test(tcase, a_prompt_that_ends_with_a_chunk_cannot_use_all_of_it);
+        tcase_add_test(tcase, the_bound_keeps_what_is_used_next);
         tcase_add_test(tcase, names_of_cells_are_checked);
         suite_add_tcase(suite, tcase);
         runner = srunner_create(suite);

@@ -169,24 +169,41 @@ START_TEST(what_is_wrong_is_named)
 }
 END_TEST
 
-START_TEST(a_file_that_is_cut_short_is_refused)
+/* A gzipped file that ends @cut bytes early, or whose byte @flip from its end is another. */
+static void write_damaged(size_t cut, size_t flip)
 {
         unsigned char bytes[4096];
-        size_t n;
-        FILE *file;
         gzFile out = gzopen(path, "wb");
+        FILE *file;
+        size_t n;
 
         for (int i = 0; i < 50; i++)
                 ck_assert_int_gt(gzputs(out, mooncake), 0);
         ck_assert_int_eq(gzclose(out), Z_OK);
-        file = fopen(path, "r+e");
+        file = fopen(path, "re");
         ck_assert_ptr_nonnull(file);
         n = fread(bytes, 1, sizeof(bytes), file);
         ck_assert_uint_lt(n, sizeof(bytes));
-        ck_assert_int_eq(ftruncate(fileno(file), (off_t)n - 20), 0);
         fclose(file);
+        if (flip)
+                bytes[n - flip] ^= 1;
+        file = fopen(path, "we");
+        ck_assert_ptr_nonnull(file);
+        ck_assert_uint_eq(fwrite(bytes, 1, n - cut, file), n - cut);
+        ck_assert_int_eq(fclose(file), 0);
+}
+
+START_TEST(a_damaged_file_is_refused)
+{
+        /* Cut short in the middle; then a wrong checksum, which is in the last eight bytes. */
+        write_damaged(20, 0);
         ck_assert_int_lt(trace_file_read(&trace, path, &why), 0);
         ck_assert_ptr_nonnull(strstr(why.text, "cut short"));
+        trace_deinit(&trace);
+        trace_init(&trace, 512);
+        write_damaged(0, 8);
+        ck_assert_int_lt(trace_file_read(&trace, path, &why), 0);
+        ck_assert_ptr_nonnull(strstr(why.text, "damaged"));
         ck_assert_int_eq(trace_file_read(&trace, "/nonexistent", &why), -ENOENT);
 }
 END_TEST
@@ -219,7 +236,7 @@ int main(void)
         tcase_add_test(tcase, text_takes_four_bytes_for_a_token_and_sessions_one_after_another);
         tcase_add_test(tcase, azure_prompts_share_nothing);
         tcase_add_test(tcase, what_is_wrong_is_named);
-        tcase_add_test(tcase, a_file_that_is_cut_short_is_refused);
+        tcase_add_test(tcase, a_damaged_file_is_refused);
         tcase_add_test(tcase, squeezing_moves_starts_and_keeps_gaps);
         suite_add_tcase(suite, tcase);
         runner = srunner_create(suite);
