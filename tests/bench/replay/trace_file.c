@@ -99,7 +99,7 @@ static int refuse_length(const struct reader *reader, uint64_t n_ids, uint64_t n
 static int chain_range(struct reader *reader, const json_t *range, uint32_t n_blocks,
                        uint64_t *position, uint32_t *last)
 {
-        double first, count;
+        double first = 0, count = 0;
         int r;
 
         r = item_number(reader, range, 0, UINT32_MAX - 1.0, &first);
@@ -161,7 +161,7 @@ static int chain_ids(struct reader *reader, const json_t *ids, uint64_t tokens, 
         if (json_array_size(ids) != n_expected)
                 return refuse_length(reader, json_array_size(ids), n_expected);
         for (size_t i = n_blocks - 1; i < tokens / MOONCAKE_BLOCK_TOKENS; i += n_blocks) {
-                double id;
+                double id = 0;
 
                 r = item_number(reader, ids, i, UINT32_MAX - 1.0, &id);
                 if (!r)
@@ -176,7 +176,7 @@ static int chain_ids(struct reader *reader, const json_t *ids, uint64_t tokens, 
 static int read_mooncake(struct reader *reader, const char *line)
 {
         json_t *root = parse(reader, line);
-        uint64_t ms, tokens;
+        uint64_t ms = 0, tokens = 0;
         uint32_t last = TRACE_NONE;
         int r = root ? 0 : err_raise(-EINVAL);
 
@@ -200,7 +200,7 @@ static bool is_merged(const char *line)
 static int read_merged(struct reader *reader, const char *line)
 {
         json_t *root = parse(reader, line);
-        uint64_t ms, session, tokens;
+        uint64_t ms = 0, session = 0, tokens = 0;
         uint32_t last = TRACE_NONE;
         int r = root ? 0 : err_raise(-EINVAL);
 
@@ -228,7 +228,7 @@ static bool is_sessions(const char *line)
 static int read_session_request(struct reader *reader, const json_t *request,
                                 uint32_t block_tokens)
 {
-        double seconds, tokens;
+        double seconds = 0, tokens = 0;
         uint32_t last = TRACE_NONE;
         int r;
 
@@ -247,7 +247,7 @@ static int read_session_request(struct reader *reader, const json_t *request,
 static int read_session(struct reader *reader, const char *line)
 {
         json_t *root = parse(reader, line), *request;
-        uint64_t block_tokens;
+        uint64_t block_tokens = 0;
         size_t i;
         int r = root ? 0 : err_raise(-EINVAL);
 
@@ -289,7 +289,7 @@ static int enter_text_session(struct reader *reader, const char *name)
 static int read_text(struct reader *reader, const char *line)
 {
         json_t *root = parse(reader, line);
-        uint64_t us, bytes;
+        uint64_t us = 0, bytes = 0;
         uint32_t last = TRACE_NONE;
         int r = root ? 0 : err_raise(-EINVAL);
 
