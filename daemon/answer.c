@@ -42,10 +42,9 @@ void answer_status(struct answer *answer, uint32_t index, uint32_t status)
         add(answer, &item, NULL, NULL);
 }
 
-void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
-                 const struct host_copy *copy, bool with_extents, bool with_checksums)
+static struct wire_result_item describe(uint32_t index, uint32_t status, uint64_t lease,
+                                        const struct host_copy *copy)
 {
-        struct wire_extent extents[HOST_EXTENTS_MAX];
         struct wire_result_item item = {
                 .index = index,
                 .status = status,
@@ -56,6 +55,15 @@ void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_
         };
 
         memcpy(item.writer_boot_id, copy->writer_boot_id, sizeof(item.writer_boot_id));
+        return item;
+}
+
+void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
+                 const struct host_copy *copy, bool with_extents, bool with_checksums)
+{
+        struct wire_result_item item = describe(index, status, lease, copy);
+        struct wire_extent extents[HOST_EXTENTS_MAX];
+
         if (with_extents) {
                 item.n_extents = copy->n_extents;
                 for (uint32_t i = 0; i < copy->n_extents; i++)
@@ -68,6 +76,18 @@ void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_
         if (with_checksums && copy->checksums)
                 item.n_pieces = copy->checksums->n_pieces;
         add(answer, &item, extents, copy->checksums ? copy->checksums->pieces : NULL);
+}
+
+void answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
+                  const struct host_copy *copy, const struct pages *pages, bool with_extents)
+{
+        struct wire_result_item item = describe(index, status, lease, copy);
+        struct wire_extent extents[WIRE_EXTENTS_MAX];
+
+        item.bytes = pages_bytes(pages);
+        if (with_extents)
+                item.n_extents = pages_extents(pages, copy, extents);
+        add(answer, &item, extents, NULL);
 }
 
 void answer_end(struct answer *answer, bool more)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "daemon/host_copy.h"
+#include "daemon/pages.h"
 #include "daemon/session.h"
 #include "proto/message.h"
 
@@ -27,6 +28,10 @@ void answer_status(struct answer *answer, uint32_t index, uint32_t status);
 /* A leased copy: with its extents and, if asked for, its piece checksums. */
 void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
                  const struct host_copy *copy, bool with_extents, bool with_checksums);
+
+/* The same of @pages, which are ranges of the copy's bytes: their bytes, no checksums. */
+void answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
+                  const struct host_copy *copy, const struct pages *pages, bool with_extents);
 
 /* Sends what is left; @more: further messages of this request follow later. */
 void answer_end(struct answer *answer, bool more);
