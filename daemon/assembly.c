@@ -15,6 +15,7 @@ void assembly_free(struct assembly *assembly)
         free(assembly->commits);
         free(assembly->marks);
         free(assembly->keys);
+        free(assembly->runs);
         free(assembly);
 }
 
@@ -69,7 +70,31 @@ static int keep_checksums(struct assembly_commit *commit, const struct wire_comm
 
 enum {
         ASSEMBLY_E_CHECKSUMS = 1, /* more than ASSEMBLY_PIECES_MAX */
+        ASSEMBLY_E_RUNS,          /* more than WIRE_RUNS_TOTAL */
 };
+
+static const char *const breaches[] = {
+        [ASSEMBLY_E_CHECKSUMS] = "a request has too many checksums",
+        [ASSEMBLY_E_RUNS] = "a request names too many runs of pages",
+};
+
+static int keep_runs(struct assembly *assembly, const struct wire_page_run *runs, uint32_t n)
+{
+        if (assembly->n_runs + n > WIRE_RUNS_TOTAL)
+                return ASSEMBLY_E_RUNS;
+        if (assembly->n_runs + n > assembly->room_for_runs) {
+                uint32_t room = 2 * assembly->room_for_runs + WIRE_RUNS_MAX;
+                void *more = reallocarray(assembly->runs, room, sizeof(*runs));
+
+                if (!more)
+                        return err_raise(-ENOMEM);
+                assembly->runs = more;
+                assembly->room_for_runs = room;
+        }
+        memcpy(assembly->runs + assembly->n_runs, runs, n * sizeof(*runs));
+        assembly->n_runs += n;
+        return 0;
+}
 
 static int take_items(struct assembly *assembly, const struct wire_batch *part)
 {
@@ -98,8 +123,13 @@ static int take_items(struct assembly *assembly, const struct wire_batch *part)
                 struct wire_key_item item;
                 const struct wire_page_run *runs;
 
-                while (!message_next_key(&cursor, &item, &runs))
+                while (!message_next_key(&cursor, &item, &runs)) {
+                        int r = item.n_runs ? keep_runs(assembly, runs, item.n_runs) : 0;
+
+                        if (r)
+                                return r;
                         assembly->keys[assembly->n++] = item;
+                }
         }
         return 0;
 }
@@ -135,8 +165,7 @@ bool assembly_add(struct session *session, const struct wire_batch *part,
         }
         r = take_items(assembly, part);
         if (r) {
-                give_up(session, assembly,
-                        r == ASSEMBLY_E_CHECKSUMS ? "a request has too many checksums" : NULL);
+                give_up(session, assembly, r > 0 ? breaches[r] : NULL);
                 return false;
         }
         session->assembly = more ? assembly : NULL;

@@ -28,12 +28,15 @@ struct assembly_commit {
 struct assembly {
         uint64_t request;
         uint16_t kind;
-        struct wire_batch batch;         /* of the first part */
-        uint8_t token[16];               /* ADOPT */
-        uint32_t n;                      /* items so far */
-        uint32_t n_pieces;               /* COMMIT: checksums so far */
-        struct wire_key_item *keys;      /* ACQUIRE, ADOPT */
-        struct wire_mark_item *marks;    /* MARK */
+        struct wire_batch batch;      /* of the first part */
+        uint8_t token[16];            /* ADOPT */
+        uint32_t n;                   /* items so far */
+        uint32_t n_pieces;            /* COMMIT: checksums so far */
+        struct wire_mark_item *marks; /* MARK */
+        struct wire_key_item *keys;   /* ACQUIRE, ADOPT */
+        struct wire_page_run *runs;   /* ACQUIRE: those of all keys, in order; or NULL */
+        uint32_t n_runs;
+        uint32_t room_for_runs;
         struct assembly_commit *commits; /* COMMIT */
 };
 

@@ -65,6 +65,64 @@ START_TEST(parts_become_one_request_in_order)
 }
 END_TEST
 
+/* Items whose group says how many runs they have: @n_runs each. */
+static const struct wire_batch *sparse_keys(struct wire_batch batch, uint32_t first, uint32_t n,
+                                            uint32_t n_runs)
+{
+        struct message_builder builder;
+
+        batch.first = first;
+        message_builder_init(&builder, packet, &batch, sizeof(batch));
+        for (uint32_t i = first; i < first + n; i++) {
+                struct wire_key_item key = {.group = (uint16_t)i, .n_runs = n_runs};
+
+                ck_assert(!message_append(&builder, &key, sizeof(key), 1));
+                for (uint32_t j = 0; j < n_runs; j++) {
+                        struct wire_page_run run = {100 * i + 2 * j, 1};
+
+                        ck_assert(!message_append(&builder, &run, sizeof(run), 0));
+                }
+        }
+        return (const void *)packet;
+}
+
+START_TEST(runs_of_pages_are_kept_in_the_order_of_their_keys)
+{
+        struct assembly *assembly = NULL;
+        struct wire_batch more = acquire_of(30, true), last = acquire_of(30, false);
+        const struct wire_page_run *run;
+
+        ck_assert(!assembly_add(&session, sparse_keys(more, 0, 10, 3), &assembly));
+        ck_assert(!assembly_add(&session, keys(more, 10, 10), &assembly));
+        ck_assert(assembly_add(&session, sparse_keys(last, 20, 10, 64), &assembly));
+        ck_assert_uint_eq(assembly->n, 30);
+        ck_assert_uint_eq(assembly->n_runs, 10 * 3 + 10 * 64);
+        run = assembly->runs;
+        for (uint32_t i = 0; i < 30; i++)
+                for (uint32_t j = 0; j < assembly->keys[i].n_runs; j++, run++)
+                        ck_assert_uint_eq(run->first_page, 100 * i + 2 * j);
+        assembly_free(assembly);
+}
+END_TEST
+
+START_TEST(more_runs_than_a_request_may_have_end_the_session)
+{
+        struct assembly *assembly = NULL;
+        uint32_t total = WIRE_RUNS_TOTAL / 64 + 1, first = 0;
+
+        for (; first + 64 < total; first += 64)
+                ck_assert(!assembly_add(
+                        &session, sparse_keys(acquire_of(total, true), first, 64, 64), &assembly));
+        ck_assert_int_eq(session.state, SESSION_ATTACHED);
+        ck_assert(!assembly_add(&session,
+                                sparse_keys(acquire_of(total, false), first, total - first, 64),
+                                &assembly));
+        ck_assert_int_eq(session.state, SESSION_CLOSING);
+        ck_assert_str_eq(session.close_detail, "a request names too many runs of pages");
+        ck_assert_ptr_null(session.assembly);
+}
+END_TEST
+
 static const struct wire_batch *commits(uint32_t first, uint32_t n, uint32_t n_pieces, bool more)
 {
         struct wire_batch batch = acquire_of(10, more);
@@ -169,6 +227,8 @@ int main(void)
 
         tcase_add_checked_fixture(tcase, setup, NULL);
         tcase_add_test(tcase, parts_become_one_request_in_order);
+        tcase_add_test(tcase, runs_of_pages_are_kept_in_the_order_of_their_keys);
+        tcase_add_test(tcase, more_runs_than_a_request_may_have_end_the_session);
         tcase_add_test(tcase, a_commit_keeps_leases_and_the_writers_checksums);
         tcase_add_test(tcase, parts_that_do_not_follow_one_another_end_the_session);
         tcase_add_test(tcase, a_first_part_that_is_not_the_first_ends_the_session);
