@@ -276,16 +276,18 @@ struct kvt_object {
         uint32_t n_covers;
         uint32_t n_checksums;      /* commit: 0, or the length of @checksums */
         const uint64_t *checksums; /* commit: XXH3-64 of each piece; see kvtier(3) */
+        const uint32_t *pages;     /* acquire: these pages alone, see kvt_acquire(); NULL: all */
+        uint32_t n_pages;
         /* outputs; @lease is an input of commit, abort and release */
         uint32_t status; /* enum kvt_status */
         uint32_t n_segments;
+        uint32_t reserved;
         const struct kvt_segment *segments;
         uint64_t lease; /* 0: none */
         uint64_t generation;
         /* acquire, adopt: who wrote the object, and when */
         uint64_t stored_ns;         /* wall clock of its commit, ns since 1970 */
         uint8_t writer_boot_id[16]; /* of the daemon's run that took it */
-        uint64_t reserved;
 };
 
 /* kvt_call.flags */
@@ -361,6 +363,16 @@ KVT_API enum kvt_status kvt_abort(struct kvt_session *session, const struct kvt_
  * object that is not KVT_OK, or KVT_OK. A cancel or deadline after a completion with MORE
  * ends the objects that are still pending; those that are KVT_OK stay the caller's. With
  * KVT_CALL_WAITED there is one completion, the last.
+ *
+ * An object with @pages asks for these pages of a chunk alone: numbers within the chunk,
+ * ascending, each once, in at most 64 runs of neighbours an object and 32,768 a call (else
+ * KVT_TOO_LARGE). A chunk's bytes stand page by page: page p is its bytes from
+ * p * page_bytes on, page_bytes long, un-padded, as the layout says for (group, shard).
+ * The segments then hold exactly these pages in order, neighbours in one segment, and
+ * @bytes is their length. Of a chunk that is not in host memory only the pieces that the
+ * pages touch are read and verified; they are this lease's alone, gone with it, and the
+ * chunk stays where it was. KVT_INVALID for groups without pages (state), page sizes that
+ * the layout does not tell, and pages beyond the chunk. kvt_adopt() answers KVT_MISS.
  */
 KVT_API enum kvt_status kvt_acquire(struct kvt_session *session, const struct kvt_call *call,
                                     struct kvt_object *objects, size_t n, uint64_t *ret_call);
@@ -408,7 +420,8 @@ KVT_API enum kvt_status kvt_read(const struct kvt_object *object, uint64_t offse
 
 /*
  * Checks an acquired object's bytes against the checksums that came with it (the acquire
- * had KVT_CALL_CHECKSUMS). KVT_OK, KVT_CORRUPT, or KVT_MISS when it has none.
+ * had KVT_CALL_CHECKSUMS). KVT_OK, KVT_CORRUPT, or KVT_MISS when it has none, as an object
+ * has of which pages were acquired: those that came from below were verified on the way.
  */
 KVT_API enum kvt_status kvt_verify(struct kvt_session *session, const struct kvt_object *object);
 

@@ -101,13 +101,30 @@ static bool add_reserves(struct batch *batch, const struct kvt_object *objects, 
         return true;
 }
 
+/* Neighbouring pages become one run. They passed check_acquire(), which limits the runs. */
+static uint32_t merge_pages(const struct kvt_object *object,
+                            struct wire_page_run ret_runs[WIRE_RUNS_MAX])
+{
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < object->n_pages; i++) {
+                if (i && object->pages[i] == object->pages[i - 1] + 1)
+                        ret_runs[n - 1].n_pages++;
+                else
+                        ret_runs[n++] = (struct wire_page_run){object->pages[i], 1};
+        }
+        return n;
+}
+
 static bool add_keys(struct batch *batch, const struct kvt_object *objects, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++) {
                 struct wire_key_item item = {.group = objects[i].group, .shard = objects[i].shard};
+                struct wire_page_run runs[WIRE_RUNS_MAX];
 
                 memcpy(&item.boundary, &objects[i].digest, sizeof(item.boundary));
-                if (!add(batch, &item, sizeof(item), NULL, 0))
+                item.n_runs = merge_pages(&objects[i], runs);
+                if (!add(batch, &item, sizeof(item), runs, item.n_runs * sizeof(runs[0])))
                         return false;
         }
         return true;
@@ -235,6 +252,48 @@ static enum kvt_status check_commit(const struct kvt_object *objects, size_t n)
         return KVT_OK;
 }
 
+/* Ascending pages; how many runs they are goes to @ret_runs. */
+static enum kvt_status count_runs(const struct kvt_object *object, uint32_t *ret_runs)
+{
+        uint32_t n = 0;
+
+        if (!object->pages != !object->n_pages)
+                return KVT_INVALID;
+        for (uint32_t i = 0; i < object->n_pages; i++) {
+                uint32_t page = object->pages[i];
+
+                if (page == UINT32_MAX || (i && page <= object->pages[i - 1]))
+                        return KVT_INVALID;
+                n += !i || page != object->pages[i - 1] + 1;
+        }
+        *ret_runs = n;
+        return n > WIRE_RUNS_MAX ? KVT_TOO_LARGE : KVT_OK;
+}
+
+static enum kvt_status check_acquire(const struct kvt_object *objects, size_t n)
+{
+        uint64_t total = 0;
+
+        for (size_t i = 0; i < n; i++) {
+                uint32_t n_runs;
+                enum kvt_status status = count_runs(&objects[i], &n_runs);
+
+                if (status != KVT_OK)
+                        return status;
+                total += n_runs;
+        }
+        return total > WIRE_RUNS_TOTAL ? KVT_TOO_LARGE : KVT_OK;
+}
+
+/* Pages are for whoever acquires them. */
+static enum kvt_status check_adopt(const struct kvt_object *objects, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                if (objects[i].pages || objects[i].n_pages)
+                        return KVT_INVALID;
+        return KVT_OK;
+}
+
 static enum kvt_status check(struct kvt_session *session, struct kvt_call *ret_options,
                              const struct kvt_call *options, const struct kvt_object *objects,
                              size_t n)
@@ -305,6 +364,8 @@ enum kvt_status kvt_acquire(struct kvt_session *session, const struct kvt_call *
         struct kvt_call options;
         enum kvt_status status = check(session, &options, call, objects, n);
 
+        if (status == KVT_OK)
+                status = check_acquire(objects, n);
         return status == KVT_OK
                        ? submit_grant(session, WIRE_ACQUIRE, &options, NULL, objects, n, ret_call)
                        : status;
@@ -317,8 +378,8 @@ enum kvt_status kvt_adopt(struct kvt_session *session, const struct kvt_call *ca
         struct kvt_call options;
         enum kvt_status status = check(session, &options, call, objects, n);
 
-        if (status == KVT_OK && !token)
-                status = KVT_INVALID;
+        if (status == KVT_OK)
+                status = token ? check_adopt(objects, n) : KVT_INVALID;
         return status == KVT_OK
                        ? submit_grant(session, WIRE_ADOPT, &options, token, objects, n, ret_call)
                        : status;

@@ -21,7 +21,8 @@ struct plan {
         uint32_t n_resident; /* leading items in host memory */
         uint32_t n_fitting;  /* leading items within the limits */
         struct planned *items;
-        uint32_t *slots; /* hash table of items (index + 1) by object */
+        struct page_range *ranges; /* of the items that name pages */
+        uint32_t *slots;           /* hash table of items (index + 1) by object */
         uint32_t slot_mask;
 };
 
@@ -65,6 +66,42 @@ static void find_window(struct session *session, const struct assembly *acquire,
         }
 }
 
+/* Takes over which pages the items name, in bytes. */
+static void list_pages(const struct session *session, const struct assembly *acquire,
+                       struct plan *plan)
+{
+        const struct wire_page_run *runs = acquire->runs;
+        struct page_range *ranges = plan->ranges;
+
+        for (uint32_t i = 0; acquire->n_runs && i < acquire->n; i++) {
+                const struct wire_key_item *key = &acquire->keys[i];
+
+                pages_fill(&session->description, key, runs, ranges);
+                plan->items[i].pages = (struct pages){ranges, key->n_runs};
+                runs += key->n_runs;
+                ranges += key->n_runs;
+        }
+}
+
+/*
+ * Pages of an object that is not in host memory, nor on its way there: the pieces that
+ * they touch come into a copy for this item alone, which is nobody's twin.
+ */
+static void plan_pieces(struct planned *planned)
+{
+        planned->is_private = true;
+        planned->pieces = pages_pieces(&planned->pages, planned->object->raw_bytes);
+}
+
+/* Host memory that the item's copy takes. */
+static uint64_t planned_space(const struct planned *planned)
+{
+        uint64_t raw_bytes = planned->object->raw_bytes;
+
+        return host_copy_space(planned->is_private ? piece_set_bytes(&planned->pieces, raw_bytes)
+                                                   : raw_bytes);
+}
+
 /* Blobs serve many boundaries: several items may mean one object. */
 static uint32_t find_twin(const struct plan *plan, uint32_t i)
 {
@@ -78,7 +115,10 @@ static uint32_t find_twin(const struct plan *plan, uint32_t i)
                         return other;
                 at = (at + 1) & plan->slot_mask;
         }
-        plan->slots[at] = i + 1;
+        if (plan->items[i].pages.n && !plan->items[i].copy)
+                plan_pieces(&plan->items[i]);
+        else
+                plan->slots[at] = i + 1;
         return i;
 }
 
@@ -101,11 +141,11 @@ static void look_up(struct session *session, const struct assembly *acquire, str
                 if (i % FIND_WINDOW == 0)
                         find_window(session, acquire, plan->items, i,
                                     acquire->n - i < FIND_WINDOW ? acquire->n - i : FIND_WINDOW);
-                if (!planned->object)
+                if (!planned->object || !pages_fit(&planned->pages, planned->object->raw_bytes))
                         break;
                 planned->twin = find_twin(plan, i);
                 if (planned->twin == i)
-                        bytes += host_copy_space(planned->object->raw_bytes);
+                        bytes += planned_space(planned);
                 all_resident &= planned->object->host != INDEX_NONE;
                 plan->n = i + 1;
                 plan->n_resident += all_resident;
@@ -121,7 +161,7 @@ static uint64_t plan_bytes(const struct plan *plan, uint64_t *ret_new_bytes)
         *ret_new_bytes = 0;
         for (uint32_t i = 0; i < plan->n; i++) {
                 const struct planned *planned = &plan->items[i];
-                uint64_t space = host_copy_space(planned->object->raw_bytes);
+                uint64_t space = planned_space(planned);
 
                 if (planned->twin != i)
                         continue;
@@ -165,6 +205,7 @@ static int make_room(struct session *session, struct plan *plan, uint32_t i)
 {
         struct cache *cache = &session->daemon->cache;
         struct planned *planned = &plan->items[i];
+        uint64_t raw_bytes = planned->object->raw_bytes;
         struct object_key key;
 
         if (planned->twin != i) {
@@ -174,8 +215,12 @@ static int make_room(struct session *session, struct plan *plan, uint32_t i)
                 return 0;
         }
         index_key(cache->index, planned->object, &key);
-        return cache_new_copy(cache, &key, planned->object->raw_bytes, HOST_COPY_ARRIVING,
-                              UINT32_MAX, false, &planned->copy);
+        if (planned->is_private) {
+                pages_pack(&planned->pages, &planned->pieces, raw_bytes);
+                raw_bytes = piece_set_bytes(&planned->pieces, raw_bytes);
+        }
+        return cache_new_copy(cache, &key, raw_bytes, HOST_COPY_ARRIVING, UINT32_MAX, false,
+                              &planned->copy);
 }
 
 /* Ends the plan's own holds on the first @n items. */
@@ -225,7 +270,8 @@ static void start_promotions(struct session *session, struct plan *plan)
 
                 if (!planned->object)
                         continue;
-                r = transfer_up(cache, planned->object, planned->copy);
+                r = transfer_up(cache, planned->object, planned->copy,
+                                planned->is_private ? &planned->pieces : NULL);
                 planned->object = NULL;
                 if (r) {
                         planned->copy->state = HOST_COPY_FAILED;
@@ -238,11 +284,14 @@ static void count_hits(struct session *session, const struct plan *plan)
 {
         struct metrics *metrics = &session->daemon->metrics;
 
-        for (uint32_t i = 0; i < plan->n; i++)
-                metrics->hits_total[plan->items[i].copy &&
-                                                    plan->items[i].copy->state == HOST_COPY_READY
-                                            ? METRICS_HOST
-                                            : METRICS_NVME]++;
+        for (uint32_t i = 0; i < plan->n; i++) {
+                const struct planned *planned = &plan->items[i];
+                bool is_here = planned->copy && planned->copy->state == HOST_COPY_READY;
+
+                metrics->hits_total[is_here ? METRICS_HOST : METRICS_NVME]++;
+                metrics->page_loads_total += planned->pages.n > 0;
+                metrics->page_loads_asked_bytes_total += pages_bytes(&planned->pages);
+        }
 }
 
 static void touch_all(struct session *session, const struct plan *plan)
@@ -250,6 +299,36 @@ static void touch_all(struct session *session, const struct plan *plan)
         /* Deepest first, so that the root ends newest. */
         for (uint32_t i = plan->n; i-- > 0;)
                 cache_touch(&session->daemon->cache, plan->items[i].object);
+}
+
+/*
+ * A grant of what other sessions can adopt: whole objects, not pages, which are for who
+ * asked alone. NULL when there is nothing. 0 or a negative errno.
+ */
+static int grant_members(struct session *session, const struct plan *plan, struct grant **ret_grant)
+{
+        struct leases *leases = &session->daemon->leases;
+        struct grant *grant;
+        uint32_t n = 0;
+        int r;
+
+        for (uint32_t i = 0; i < plan->n; i++)
+                n += !plan->items[i].pages.n;
+        *ret_grant = NULL;
+        if (!n)
+                return 0;
+        r = grant_new(leases, session->engine_id, session->domain, session->layout, n, &grant);
+        if (r)
+                return r;
+        for (uint32_t i = 0; i < plan->n; i++) {
+                const struct planned *planned = &plan->items[i];
+
+                if (!planned->pages.n)
+                        grant_add_member(leases, grant, planned->copy, &planned->key.boundary,
+                                         planned->key.group, planned->key.shard);
+        }
+        *ret_grant = grant;
+        return 0;
 }
 
 /* The plan's copies are held. 0, or a negative errno: then nothing is leased. */
@@ -261,22 +340,19 @@ static int grant_held(struct session *session, const struct assembly *acquire, s
                 .planned = plan->items,
                 .n = plan->n,
                 .n_resident = plan->n_resident,
+                .ranges = plan->ranges,
                 .with_checksums = acquire->batch.flags & WIRE_ACQUIRE_CHECKSUMS,
                 .operation = METRICS_ACQUIRE,
         };
-        int r;
+        int r = grant_members(session, plan, &granted.grant);
 
-        r = grant_new(&daemon->leases, session->engine_id, session->domain, session->layout,
-                      plan->n, &granted.grant);
         if (r)
                 return r;
-        for (uint32_t i = 0; i < plan->n; i++)
-                grant_add_member(&daemon->leases, granted.grant, plan->items[i].copy,
-                                 &plan->items[i].key.boundary, plan->items[i].key.group,
-                                 plan->items[i].key.shard);
         start_promotions(session, plan);
         r = load_grant(session, &granted);
-        if (r)
+        if (!r)
+                plan->ranges = NULL;
+        else if (granted.grant)
                 grant_free_unused(&daemon->leases, granted.grant);
         return r;
 }
@@ -336,9 +412,12 @@ static void decide(struct session *session, const struct assembly *acquire)
         struct plan plan = {.items = items, .slots = slots, .slot_mask = n_slots - 1};
         uint32_t status = KVT_WIRE_NO_MEMORY;
 
+        if (acquire->n_runs)
+                plan.ranges = calloc(acquire->n_runs, sizeof(*plan.ranges));
         if (!acquire->n) {
                 status = KVT_WIRE_INVALID;
-        } else if (items && slots) {
+        } else if (items && slots && (plan.ranges || !acquire->n_runs)) {
+                list_pages(session, acquire, &plan);
                 look_up(session, acquire, &plan);
                 status = judge(session, acquire, &plan);
         }
@@ -349,6 +428,7 @@ static void decide(struct session *session, const struct assembly *acquire)
         }
         if (status)
                 refuse(session, acquire, &plan, status);
+        free(plan.ranges);
 }
 
 /* ---- waiting ---- */
@@ -385,6 +465,12 @@ static bool may_wait(struct waiting_acquire *waiting)
         return true;
 }
 
+/* What it counts for against WAITING_KEYS_MAX. */
+static uint32_t weight(const struct assembly *acquire)
+{
+        return acquire->n + acquire->n_runs;
+}
+
 /* OK: it is to be decided now. PENDING: it waits, and is taken over. Else it is refused. */
 static uint32_t start_waiting(struct session *session, struct assembly *acquire)
 {
@@ -395,7 +481,7 @@ static uint32_t start_waiting(struct session *session, struct assembly *acquire)
             !may_wait(&first))
                 return KVT_WIRE_OK;
         if (session->n_waiting >= WAITING_MAX ||
-            session->n_waiting_keys + acquire->n > WAITING_KEYS_MAX)
+            session->n_waiting_keys + weight(acquire) > WAITING_KEYS_MAX)
                 return KVT_WIRE_REFUSED;
         waiting = malloc(sizeof(*waiting));
         if (!waiting)
@@ -407,9 +493,24 @@ static uint32_t start_waiting(struct session *session, struct assembly *acquire)
                 waiting->deadline_ns = UINT64_MAX;
         TAILQ_INSERT_TAIL(&session->waiting, waiting, link);
         session->n_waiting++;
-        session->n_waiting_keys += acquire->n;
+        session->n_waiting_keys += weight(acquire);
         session->daemon->n_waiting++;
         return KVT_WIRE_PENDING;
+}
+
+static uint32_t check_pages(const struct session *session, const struct assembly *acquire)
+{
+        const struct wire_page_run *runs = acquire->runs;
+        uint32_t status = KVT_WIRE_OK;
+
+        for (uint32_t i = 0; acquire->n_runs && !status && i < acquire->n; i++) {
+                const struct wire_key_item *key = &acquire->keys[i];
+
+                if (key->n_runs)
+                        status = pages_check(&session->description, key, runs);
+                runs += key->n_runs;
+        }
+        return status;
 }
 
 void acquire_request(struct session *session, const struct wire_batch *batch)
@@ -419,7 +520,9 @@ void acquire_request(struct session *session, const struct wire_batch *batch)
 
         if (!assembly_add(session, batch, &acquire))
                 return;
-        status = start_waiting(session, acquire);
+        status = check_pages(session, acquire);
+        if (!status)
+                status = start_waiting(session, acquire);
         if (status == KVT_WIRE_PENDING) {
                 load_decide(session, acquire->request, &(struct load_decision){.status = status});
                 return;
@@ -444,7 +547,7 @@ static void waiting_free(struct waiting_acquire *waiting)
 
         TAILQ_REMOVE(&session->waiting, waiting, link);
         session->n_waiting--;
-        session->n_waiting_keys -= waiting->acquire->n;
+        session->n_waiting_keys -= weight(waiting->acquire);
         session->daemon->n_waiting--;
         assembly_free(waiting->acquire);
         free(waiting);

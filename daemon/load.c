@@ -67,11 +67,22 @@ static bool copy_is_complete(const struct host_copy *copy, bool with_checksums)
         return copy->state == HOST_COPY_READY && (!with_checksums || copy->checksums);
 }
 
-static void count_loaded(struct session *session, const struct host_copy *copy)
+/* Answers a lease whose copy is there. */
+static void answer_loaded(struct load *load, struct answer *answer, const struct lease *lease,
+                          uint32_t index, const struct pages *pages)
 {
+        struct session *session = load->session;
+        const struct host_copy *copy = lease->copy;
+        uint64_t bytes = pages->n ? pages_bytes(pages) : copy->raw_bytes;
+
+        if (pages->n)
+                answer_pages(answer, index, KVT_WIRE_OK, lease->id, copy, pages, true);
+        else
+                answer_copy(answer, index, KVT_WIRE_OK, lease->id, copy, true,
+                            load->with_checksums);
         session->loaded_objects++;
-        session->loaded_bytes += copy->raw_bytes;
-        session->daemon->metrics.loaded_bytes_total += copy->raw_bytes;
+        session->loaded_bytes += bytes;
+        session->daemon->metrics.loaded_bytes_total += bytes;
 }
 
 /* ---- objects on their way ---- */
@@ -79,6 +90,7 @@ static void count_loaded(struct session *session, const struct host_copy *copy)
 static void load_free(struct load *load)
 {
         TAILQ_REMOVE(&load->session->loads, load, link);
+        free(load->ranges);
         free(load);
 }
 
@@ -95,9 +107,7 @@ static void finish_item(struct load_item *item)
         load->n_left--;
         answer_begin(&answer, session, load->request);
         if (copy->state == HOST_COPY_READY) {
-                answer_copy(&answer, item->index, KVT_WIRE_OK, lease->id, copy, true,
-                            load->with_checksums);
-                count_loaded(session, copy);
+                answer_loaded(load, &answer, lease, item->index, &item->pages);
         } else {
                 answer_status(&answer, item->index, status_of_failure(copy->failure));
                 lease_end(&session->daemon->leases, lease);
@@ -112,9 +122,10 @@ static void on_copy_ready(struct host_copy_waiter *waiter)
         struct load_item *item = (struct load_item *)waiter;
         struct host_copy *copy = item->lease->copy;
         struct cache *cache = &item->load->session->daemon->cache;
+        bool with_checksums = item->load->with_checksums && !item->pages.n;
 
         /* It has arrived, but its checksums were asked for and got lost for want of memory. */
-        if (copy->state == HOST_COPY_READY && !copy_is_complete(copy, item->load->with_checksums) &&
+        if (copy->state == HOST_COPY_READY && !copy_is_complete(copy, with_checksums) &&
             !transfer_hash(cache, copy)) {
                 TAILQ_INSERT_TAIL(&copy->waiters, waiter, link);
                 return;
@@ -122,12 +133,13 @@ static void on_copy_ready(struct host_copy_waiter *waiter)
         finish_item(item);
 }
 
-static void wait_for_copy(struct load *load, struct lease *lease, uint32_t index)
+static void wait_for_copy(struct load *load, struct lease *lease, uint32_t index,
+                          const struct pages *pages)
 {
         struct load_item *item = &load->items[load->n_items++];
         struct host_copy *copy = lease->copy;
 
-        *item = (struct load_item){.load = load, .lease = lease, .index = index};
+        *item = (struct load_item){.load = load, .lease = lease, .pages = *pages, .index = index};
         item->waiter.on_ready = on_copy_ready;
         lease->loading = item;
         load->n_left++;
@@ -155,30 +167,34 @@ static int lease_all(struct session *session, const struct load_grant *granted,
                 return r;
         }
         for (uint32_t i = 0; i < granted->n; i++)
-                grant_attach_lease(granted->grant, ret_leases[i]);
+                if (!granted->planned[i].pages.n)
+                        grant_attach_lease(granted->grant, ret_leases[i]);
         return 0;
 }
 
 /* Answers one leased object: there, failed, or on its way. */
 static void answer_granted(struct load *load, struct answer *answer, struct lease *lease,
-                           uint32_t index)
+                           uint32_t index, const struct pages *pages)
 {
         struct session *session = load->session;
         struct host_copy *copy = lease->copy;
+        bool with_checksums = load->with_checksums && !pages->n;
         int r = 0;
 
-        if (copy->state == HOST_COPY_READY && !copy_is_complete(copy, load->with_checksums))
+        if (copy->state == HOST_COPY_READY && !copy_is_complete(copy, with_checksums))
                 r = transfer_hash(&session->daemon->cache, copy);
         if (copy->state == HOST_COPY_FAILED) {
                 answer_status(answer, index, status_of_failure(copy->failure));
                 lease_end(&session->daemon->leases, lease);
-        } else if (copy_is_complete(copy, load->with_checksums) || r) {
-                answer_copy(answer, index, KVT_WIRE_OK, lease->id, copy, true,
-                            load->with_checksums);
-                count_loaded(session, copy);
+        } else if (copy_is_complete(copy, with_checksums) || r) {
+                answer_loaded(load, answer, lease, index, pages);
         } else {
-                answer_copy(answer, index, KVT_WIRE_PENDING, lease->id, copy, false, false);
-                wait_for_copy(load, lease, index);
+                if (pages->n)
+                        answer_pages(answer, index, KVT_WIRE_PENDING, lease->id, copy, pages,
+                                     false);
+                else
+                        answer_copy(answer, index, KVT_WIRE_PENDING, lease->id, copy, false, false);
+                wait_for_copy(load, lease, index, pages);
         }
 }
 
@@ -196,13 +212,15 @@ int load_grant(struct session *session, const struct load_grant *granted)
         load->session = session;
         load->request = granted->request;
         load->with_checksums = granted->with_checksums;
+        load->ranges = granted->ranges;
         TAILQ_INSERT_TAIL(&session->loads, load, link);
         load_decide(session, granted->request,
                     &(struct load_decision){KVT_WIRE_OK, granted->n, granted->n_resident,
-                                            granted->n, granted->grant->token});
+                                            granted->n,
+                                            granted->grant ? granted->grant->token : NULL});
         answer_begin(&answer, session, granted->request);
         for (uint32_t i = 0; i < granted->n; i++) {
-                answer_granted(load, &answer, leases[i], i);
+                answer_granted(load, &answer, leases[i], i, &granted->planned[i].pages);
                 count(session, granted->operation, KVT_WIRE_OK);
         }
         answer_end(&answer, load->n_left);

@@ -12,6 +12,7 @@
 #include <sys/queue.h>
 
 #include "daemon/host_copy.h"
+#include "daemon/pages.h"
 #include "daemon/session.h"
 
 /* An object of a granted load that is not there yet. */
@@ -19,6 +20,7 @@ struct load_item {
         struct host_copy_waiter waiter;
         struct load *load;
         struct lease *lease; /* NULL: answered */
+        struct pages pages;  /* ranges of the copy; none: all of it */
         uint32_t index;
 };
 
@@ -28,6 +30,7 @@ struct load {
         struct session *session;
         uint64_t request;
         bool with_checksums;
+        struct page_range *ranges; /* that items' pages point to; owned; or NULL */
         uint32_t n_left;
         uint32_t n_items;
         struct load_item items[];
@@ -38,7 +41,10 @@ struct planned {
         struct host_copy *copy;
         struct index_object *object; /* to be promoted; NULL when the copy is there or arriving */
         struct wire_key_item key;
-        uint32_t twin; /* the first item that is served by the same object: itself, mostly */
+        uint32_t twin;      /* the first item that is served by the same object: itself, mostly */
+        struct pages pages; /* that are asked for; none: the whole object */
+        struct piece_set pieces; /* that a private copy has; pages are then ranges of it */
+        bool is_private;         /* the copy is for this lease alone */
 };
 
 struct load_grant {
@@ -46,7 +52,9 @@ struct load_grant {
         const struct planned *planned; /* copies held by the caller */
         uint32_t n;
         uint32_t n_resident; /* leading ones that are in host memory */
-        struct grant *grant; /* the leases will refer to it */
+        /* Leases of whole objects will refer to it. NULL: there are none, only pages. */
+        struct grant *grant;
+        struct page_range *ranges; /* that planned pages point to; the load's after success */
         bool with_checksums;
         enum metrics_operation operation;
 };

@@ -96,6 +96,11 @@ struct metrics_histogram {
           "Objects in requests, by operation and result.")                                         \
         X(stored_bytes_total, COUNTER, NONE, "Bytes of committed objects.")                        \
         X(loaded_bytes_total, COUNTER, NONE, "Bytes of objects granted for loading.")              \
+        X(page_loads_total, COUNTER, NONE,                                                         \
+          "Objects of which pages alone were asked for and found.")                                \
+        X(page_loads_asked_bytes_total, COUNTER, NONE, "Bytes of those pages.")                    \
+        X(page_loads_read_bytes_total, COUNTER, NONE,                                              \
+          "Bytes read from below for them: the pieces that they touch.")                           \
         X(hits_total, COUNTER, TIER, "Objects asked for and found, by the tier that had them.")    \
         X(misses_total, COUNTER, NONE, "Objects asked for and not found.")                         \
         X(match_hint_refused_total, COUNTER, NONE,                                                 \

@@ -30,6 +30,7 @@ struct transfer {
         enum transfer_state state;
         struct host_copy *copy;
         uint32_t object; /* as it was at the start */
+        uint64_t serial; /* up: 0, or which of those that read pieces */
         uint64_t began_ns;
         struct tier_object described;
         struct digest *covers;
@@ -47,7 +48,7 @@ static int transfer_compare(const struct transfer *a, const struct transfer *b)
                 return a->object < b->object ? -1 : 1;
         if (a->described.generation != b->described.generation)
                 return a->described.generation < b->described.generation ? -1 : 1;
-        return 0;
+        return a->serial < b->serial ? -1 : a->serial > b->serial;
 }
 
 TREE_GENERATE(transfer_tree, transfer, node, transfer_compare)
@@ -604,6 +605,33 @@ static void drop_unreadable(struct transfer *transfer, struct index_object *obje
         cache_drop_place(cache, object, METRICS_UNREADABLE);
 }
 
+/* Does another promotion, of all or of pieces, still read the same? */
+static bool is_read_by_others(const struct transfer *transfer)
+{
+        struct transfer wanted, *found;
+
+        wanted.object = transfer->object;
+        wanted.described.generation = transfer->described.generation;
+        wanted.serial = 0;
+        found = RB_NFIND(transfer_tree, &transfer->cache->transfers.up, &wanted);
+        return found && found->object == wanted.object &&
+               found->described.generation == wanted.described.generation;
+}
+
+/* The whole object is there: whoever asks for it from now on finds it. */
+static void take_in(struct transfer *transfer, struct index_object *object,
+                    const struct checksum_list *checksums)
+{
+        struct cache *cache = transfer->cache;
+        struct host_copy *copy = transfer->copy;
+
+        host_copy_set_checksums(copy, checksums);
+        if (!object || object->host != INDEX_NONE)
+                return;
+        host_copy_publish(&cache->copies, copy, index_object_id(cache->index, object));
+        index_set_host(cache->index, object, copy->id);
+}
+
 static void on_read(struct tier_read *read, int result, const struct checksum_list *checksums)
 {
         struct transfer *transfer = (struct transfer *)read;
@@ -614,8 +642,10 @@ static void on_read(struct tier_read *read, int result, const struct checksum_li
         RB_REMOVE(transfer_tree, &cache->transfers.up, transfer);
         cache->transfers.n_up--;
         cache->transfers.up_bytes -= copy->raw_bytes;
-        if (object)
+        if (object && !is_read_by_others(transfer))
                 object->flags &= (uint16_t)~INDEX_READING;
+        if (transfer->serial)
+                cache->metrics->page_loads_read_bytes_total += copy->raw_bytes;
 
         if (result) {
                 copy->state = HOST_COPY_FAILED;
@@ -625,14 +655,10 @@ static void on_read(struct tier_read *read, int result, const struct checksum_li
                 copy->state = HOST_COPY_READY;
                 copy->committed_ns = read->committed_ns;
                 memcpy(copy->writer_boot_id, read->writer_boot_id, sizeof(copy->writer_boot_id));
-                host_copy_set_checksums(copy, checksums);
                 metrics_observe(&cache->metrics->tier_read_seconds[METRICS_NVME],
                                 seconds_since(transfer->began_ns));
-                if (object && object->host == INDEX_NONE) {
-                        host_copy_publish(&cache->copies, copy,
-                                          index_object_id(cache->index, object));
-                        index_set_host(cache->index, object, copy->id);
-                }
+                if (!transfer->serial)
+                        take_in(transfer, object, checksums);
         }
         transfer_free(transfer);
         host_copy_wake(copy);
@@ -640,9 +666,11 @@ static void on_read(struct tier_read *read, int result, const struct checksum_li
         progress(cache);
 }
 
-int transfer_up(struct cache *cache, struct index_object *object, struct host_copy *copy)
+int transfer_up(struct cache *cache, struct index_object *object, struct host_copy *copy,
+                const struct piece_set *pieces)
 {
         struct transfer *transfer = calloc(1, sizeof(*transfer));
+        struct tier *nvme = cache->nvme;
         int r;
 
         if (!transfer)
@@ -658,12 +686,17 @@ int transfer_up(struct cache *cache, struct index_object *object, struct host_co
                 .place = object->place,
                 .key = &copy->key,
                 .generation = object->generation,
-                .raw_bytes = copy->raw_bytes,
+                .raw_bytes = object->raw_bytes,
                 .segments = transfer->segments,
                 .n_segments = host_copy_tier_segments(&cache->copies, copy, transfer->segments),
                 .on_done = on_read,
         };
-        r = cache->nvme->ops.read(cache->nvme, &transfer->read);
+        if (pieces) {
+                transfer->read.pieces = *pieces;
+                transfer->serial = ++cache->transfers.n_of_pieces;
+        }
+        r = pieces ? nvme->ops.read_pieces(nvme, &transfer->read)
+                   : nvme->ops.read(nvme, &transfer->read);
         if (r) {
                 transfer_free(transfer);
                 return r;
@@ -682,6 +715,7 @@ struct host_copy *transfer_arriving(struct cache *cache, const struct index_obje
 
         wanted.object = index_object_id(cache->index, object);
         wanted.described.generation = object->generation;
+        wanted.serial = 0;
         found = RB_FIND(transfer_tree, &cache->transfers.up, &wanted);
         return found ? found->copy : NULL;
 }

@@ -6,7 +6,7 @@
  *   down:  HASHING -> WRITING -> done          (HASHING is skipped when checksums exist)
  *              \         `-> WAITING (tier full or paused) -> WRITING
  *               `-> failed
- *   up:    READING -> done | failed
+ *   up:    READING -> done | failed     (whole objects are published, pieces never)
  *
  * A transfer holds a use on its host copy from start to end. What it finds at the end
  * counts only if the object still is the generation it began with: an older one is
@@ -36,7 +36,8 @@ RB_HEAD(transfer_tree, transfer);
 struct transfers {
         struct transfer_list down;    /* HASHING or WRITING */
         struct transfer_list waiting; /* down, for room or for the tier to be ready */
-        struct transfer_tree up;      /* by object id and generation */
+        struct transfer_tree up;      /* by object id, generation and serial */
+        uint64_t n_of_pieces;         /* promotions of pieces so far: their serials */
         uint32_t n_down;
         uint32_t n_up;
         uint32_t n_hashing;
@@ -80,11 +81,13 @@ bool transfer_forget_when_written(struct cache *cache, struct host_copy *copy,
 
 /*
  * Fills @copy (ARRIVING, not published) from the object's place. Its waiters are called
- * when it is READY or FAILED. 0 or -ENOMEM.
+ * when it is READY or FAILED. With @pieces (NULL: all) the copy has room for these alone
+ * and stays what it is: private to who asked for it. 0 or -ENOMEM.
  */
-int transfer_up(struct cache *cache, struct index_object *object, struct host_copy *copy);
+int transfer_up(struct cache *cache, struct index_object *object, struct host_copy *copy,
+                const struct piece_set *pieces);
 
-/* The copy that an active promotion of exactly this generation fills, or NULL. */
+/* The copy that an active promotion of all of this generation fills, or NULL. */
 struct host_copy *transfer_arriving(struct cache *cache, const struct index_object *object);
 
 /*

@@ -28,7 +28,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define WIRE_ITEMS_MAX   65536u /* objects of one request, all parts together */
 #define WIRE_EXTENTS_MAX 128u   /* of one object; with pages, extents are cut where runs end */
 #define WIRE_RUNS_MAX    64u    /* runs of pages of one object */
-#define WIRE_RUNS_TOTAL  (2 * WIRE_ITEMS_MAX) /* of one request */
+#define WIRE_RUNS_TOTAL  32768u /* of one request */
 #define WIRE_WHY_MAX     512u
 #define WIRE_COVERS_MAX  1900u  /* boundaries of one croppable blob: one message holds them */
 

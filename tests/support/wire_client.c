@@ -315,10 +315,14 @@ static void append_keys(struct message_builder *builder, const struct wire_objec
                         unsigned n)
 {
         for (unsigned i = 0; i < n; i++) {
-                struct wire_key_item item = {.group = objects[i].group, .shard = objects[i].shard};
+                struct wire_key_item item = {.group = objects[i].group,
+                                             .shard = objects[i].shard,
+                                             .n_runs = objects[i].n_runs};
 
                 content_digest(&item.boundary, objects[i].number);
                 ck_assert(!message_append(builder, &item, sizeof(item), 1));
+                ck_assert(!message_append(builder, objects[i].runs,
+                                          item.n_runs * sizeof(objects[i].runs[0]), 0));
         }
 }
 

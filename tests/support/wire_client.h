@@ -45,7 +45,7 @@ struct wire_client {
         _Alignas(8) uint8_t out[WIRE_MESSAGE_MAX];
 };
 
-/* One object of a request. The members below @flags are the answer. */
+/* One object of a request. The members from @status on are the answer. */
 struct wire_object {
         uint64_t number;     /* names it: content_digest() */
         uint64_t generation; /* of its content */
@@ -53,6 +53,8 @@ struct wire_object {
         uint16_t group;
         uint16_t shard;
         uint32_t flags; /* WIRE_RESERVE_* */
+        const struct wire_page_run *runs; /* acquire: these pages alone */
+        uint32_t n_runs;
         uint32_t status;
         uint64_t lease;
         uint32_t n_extents;

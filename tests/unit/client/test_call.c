@@ -604,10 +604,61 @@ START_TEST(a_waited_call_is_reported_to_its_waiter_alone)
 }
 END_TEST
 
+START_TEST(neighbouring_pages_become_one_run)
+{
+        static const uint32_t first[] = {0, 1, 2, 7, 9, 10}, last[] = {5};
+        static const struct wire_page_run expected[] = {{0, 3}, {7, 1}, {9, 2}};
+        struct kvt_object objects[3] = {
+                {.pages = first, .n_pages = 6}, {.group = 0}, {.pages = last, .n_pages = 1}};
+        const struct wire_page_run *runs;
+        const struct wire_header *header;
+        struct message_cursor cursor;
+        struct wire_key_item item;
+
+        ck_assert_int_eq(kvt_acquire(session, NULL, objects, 3, NULL), KVT_OK);
+        header = fake_expect(&fake, WIRE_ACQUIRE);
+        message_cursor_init(&cursor, header);
+        ck_assert_int_eq(message_next_key(&cursor, &item, &runs), 0);
+        ck_assert_uint_eq(item.n_runs, 3);
+        ck_assert_mem_eq(runs, expected, sizeof(expected));
+        ck_assert_int_eq(message_next_key(&cursor, &item, &runs), 0);
+        ck_assert_uint_eq(item.n_runs, 0);
+        ck_assert_int_eq(message_next_key(&cursor, &item, &runs), 0);
+        ck_assert_uint_eq(item.n_runs, 1);
+        ck_assert_uint_eq(runs[0].first_page, 5);
+}
+END_TEST
+
+/* 32,768 runs are many messages; one more is none. */
+START_TEST(runs_of_a_call_are_limited)
+{
+        static struct kvt_object objects[WIRE_RUNS_TOTAL / 64 + 1];
+        const struct wire_batch *batch;
+        uint32_t pages[64], n = 0;
+
+        for (uint32_t i = 0; i < 64; i++)
+                pages[i] = 2 * i;
+        for (uint32_t i = 0; i < WIRE_RUNS_TOTAL / 64 + 1; i++)
+                objects[i] = (struct kvt_object){.pages = pages, .n_pages = 64};
+        ck_assert_int_eq(kvt_acquire(session, NULL, objects, WIRE_RUNS_TOTAL / 64 + 1, NULL),
+                         KVT_TOO_LARGE);
+        fake_expect_silence(&fake, 10);
+        ck_assert_int_eq(kvt_acquire(session, NULL, objects, WIRE_RUNS_TOTAL / 64, NULL), KVT_OK);
+        do {
+                batch = fake_expect(&fake, WIRE_ACQUIRE);
+                ck_assert_uint_eq(batch->first, n);
+                n += batch->header.n_items;
+        } while (batch->header.flags & WIRE_MORE);
+        ck_assert_uint_eq(n, WIRE_RUNS_TOTAL / 64);
+}
+END_TEST
+
 START_TEST(bad_arguments_send_nothing)
 {
         struct kvt_object object = {.bytes = 0};
         struct kvt_call call = {.size = sizeof(call), .flags = 1u << 30};
+        static const uint32_t bad_pages[][2] = {{1, 0}, {1, 1}, {0, UINT32_MAX}};
+        static const uint8_t token[16] = {1};
 
         ck_assert_int_eq(kvt_reserve(session, NULL, &object, 1, NULL), KVT_INVALID);
         object.bytes = UINT64_MAX;
@@ -616,6 +667,16 @@ START_TEST(bad_arguments_send_nothing)
         ck_assert_int_eq(kvt_reserve(session, &call, &object, 1, NULL), KVT_UNSUPPORTED);
         ck_assert_int_eq(kvt_reserve(session, NULL, &object, 0, NULL), KVT_INVALID);
         ck_assert_int_eq(kvt_reserve(NULL, NULL, &object, 1, NULL), KVT_INVALID);
+        for (size_t i = 0; i < sizeof(bad_pages) / sizeof(bad_pages[0]); i++) {
+                object.pages = bad_pages[i];
+                object.n_pages = 2;
+                ck_assert_int_eq(kvt_acquire(session, NULL, &object, 1, NULL), KVT_INVALID);
+        }
+        object = (struct kvt_object){.n_pages = 1};
+        ck_assert_int_eq(kvt_acquire(session, NULL, &object, 1, NULL), KVT_INVALID);
+        object = (struct kvt_object){.pages = bad_pages[0]};
+        ck_assert_int_eq(kvt_acquire(session, NULL, &object, 1, NULL), KVT_INVALID);
+        ck_assert_int_eq(kvt_adopt(session, NULL, token, &object, 1, NULL), KVT_INVALID);
         fake_expect_silence(&fake, 10);
 }
 END_TEST
@@ -652,6 +713,8 @@ static Suite *call_suite(void)
         tcase_add_test(tests, the_eventfd_is_readable_while_completions_wait);
         tcase_add_test(tests, what_a_waiter_leaves_is_told_by_the_eventfd);
         tcase_add_test(tests, a_waited_call_is_reported_to_its_waiter_alone);
+        tcase_add_test(tests, neighbouring_pages_become_one_run);
+        tcase_add_test(tests, runs_of_a_call_are_limited);
         tcase_add_test(tests, bad_arguments_send_nothing);
         suite_add_tcase(suite, tests);
         return suite;
