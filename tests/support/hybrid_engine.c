@@ -47,35 +47,42 @@ struct kvt_layout hybrid_layout(void)
 
 /* ---- sessions ---- */
 
-static void open_session(struct hybrid_engine *engine, const char *socket, enum kvt_status expected)
+static enum kvt_status open_session(struct hybrid_engine *engine, const char *socket,
+                                    const struct kvt_layout *layout,
+                                    const struct kvt_options *given, uint64_t timeout_ns)
 {
-        struct kvt_options options = {
-                .size = sizeof(options),
-                .socket = socket,
-                .program = "hybrid",
-                .layout = &engine->layout,
-                .connect_timeout_ns = expected == KVT_OK ? FLOW_TIMEOUT_NS : 0,
-        };
+        struct kvt_options options = *given;
         enum kvt_status status;
         char why[256] = "";
 
+        *engine = (struct hybrid_engine){.layout = layout ? *layout : hybrid_layout(),
+                                         .state_bytes = 5001};
+        options.size = sizeof(options);
+        options.socket = socket;
+        options.program = "hybrid";
+        options.layout = &engine->layout;
+        options.connect_timeout_ns = timeout_ns;
         status = kvt_open(&engine->session, &options, why, sizeof(why));
-        if (status != KVT_OK && status != expected)
-                ck_abort_msg("kvt_open: %s: %s", kvt_status_name(status), why);
-        engine->state_bytes = 5001;
-        engine->last_set = 0;
+        ck_assert_msg(engine->session != NULL, "kvt_open: %s: %s", kvt_status_name(status), why);
+        return status;
 }
 
 void hybrid_open(struct hybrid_engine *engine, const char *socket, const struct kvt_layout *layout)
 {
-        engine->layout = layout ? *layout : hybrid_layout();
-        open_session(engine, socket, KVT_OK);
+        ck_assert_int_eq(
+                open_session(engine, socket, layout, &(struct kvt_options){0}, FLOW_TIMEOUT_NS),
+                KVT_OK);
+}
+
+enum kvt_status hybrid_open_rank(struct hybrid_engine *engine, const char *socket,
+                                 const struct kvt_layout *layout, const struct kvt_options *options)
+{
+        return open_session(engine, socket, layout, options, FLOW_TIMEOUT_NS);
 }
 
 void hybrid_open_early(struct hybrid_engine *engine, const char *socket)
 {
-        engine->layout = hybrid_layout();
-        open_session(engine, socket, KVT_UNAVAILABLE);
+        open_session(engine, socket, NULL, &(struct kvt_options){0}, 0);
 }
 
 void hybrid_close(struct hybrid_engine *engine)
@@ -127,9 +134,13 @@ static uint64_t bytes_of(const struct hybrid_engine *engine, uint32_t index, uin
 {
         const struct kvt_group *group = &engine->layout.groups[index];
 
+        uint64_t page_bytes = group->page_bytes;
+
         if (group->kind == KVT_GROUP_STATE)
                 return engine->state_bytes + shard;
-        return engine->layout.chunk_tokens / group->page_tokens * group->page_bytes;
+        for (uint32_t i = 0; i < group->n_rows && group->rows[i].first_shard <= shard; i++)
+                page_bytes = group->rows[i].page_bytes;
+        return engine->layout.chunk_tokens / group->page_tokens * page_bytes;
 }
 
 static size_t add_group(const struct hybrid_engine *engine, const struct hybrid_prompt *prompt,
@@ -380,13 +391,45 @@ struct kvt_match hybrid_match(struct hybrid_engine *engine, const struct hybrid_
                             (struct kvt_match_query){.prompt_tokens = prompt->n_tokens});
 }
 
+static bool is_among(const struct kvt_object *object, const struct kvt_object *objects, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                if (objects[i].group == object->group && objects[i].shard == object->shard &&
+                    !memcmp(&objects[i].digest, &object->digest, sizeof(object->digest)))
+                        return true;
+        return false;
+}
+
+/* The library's list of what a boundary needs has all that is in ours, and nothing else. */
+static void check_needed(struct hybrid_engine *engine, const struct hybrid_prompt *prompt,
+                         uint32_t boundary)
+{
+        struct kvt_object *theirs = calloc(2 * HYBRID_OBJECTS_MAX, sizeof(*theirs));
+        struct kvt_object *ours = theirs + HYBRID_OBJECTS_MAX;
+        struct kvt_boundary_query query = {
+                .size = sizeof(query), .digests = prompt->digests, .boundaries = boundary};
+        size_t n_theirs, n;
+
+        ck_assert_ptr_nonnull(theirs);
+        n = hybrid_needed(engine, prompt, boundary, ours);
+        ck_assert_int_eq(kvt_boundary_objects(engine->session, &query, theirs, HYBRID_OBJECTS_MAX,
+                                              &n_theirs),
+                         KVT_OK);
+        ck_assert_uint_eq(n_theirs, n);
+        for (size_t i = 0; i < n; i++)
+                ck_assert(is_among(&ours[i], theirs, n_theirs));
+        free(theirs);
+}
+
 uint32_t hybrid_usable(struct hybrid_engine *engine, const struct hybrid_prompt *prompt)
 {
         struct kvt_match match = hybrid_match(engine, prompt);
 
         ck_assert_uint_eq(match.tokens, match.boundaries * engine->layout.chunk_tokens);
-        if (match.boundaries)
+        if (match.boundaries) {
+                check_needed(engine, prompt, match.boundaries);
                 ck_assert_int_eq(hybrid_load(engine, prompt, match.boundaries), KVT_OK);
+        }
         return match.boundaries;
 }
 

@@ -41,6 +41,13 @@ struct hybrid_engine {
 
 /* @layout: NULL for hybrid_layout(). Attached. */
 void hybrid_open(struct hybrid_engine *engine, const char *socket, const struct kvt_layout *layout);
+/*
+ * One process of an engine that has several: engine_id, shards, rank and flags are those of
+ * @options. The status of kvt_open(): OK or PENDING.
+ */
+enum kvt_status hybrid_open_rank(struct hybrid_engine *engine, const char *socket,
+                                 const struct kvt_layout *layout,
+                                 const struct kvt_options *options);
 /* Also while the daemon is away: then it goes on trying. */
 void hybrid_open_early(struct hybrid_engine *engine, const char *socket);
 void hybrid_close(struct hybrid_engine *engine);
@@ -68,7 +75,7 @@ struct kvt_completion hybrid_call(struct hybrid_engine *engine, hybrid_submit su
 size_t hybrid_objects(const struct hybrid_engine *engine, const struct hybrid_prompt *prompt,
                       uint32_t boundary, uint32_t groups, struct kvt_object *ret_objects);
 
-/* Those that a prefix of @boundary chunks needs, by a rule of the test's own. */
+/* Those that a prefix of @boundary chunks needs, by a rule of this file's own. */
 size_t hybrid_needed(const struct hybrid_engine *engine, const struct hybrid_prompt *prompt,
                      uint32_t boundary, struct kvt_object *ret_objects);
 
@@ -110,7 +117,7 @@ enum kvt_status hybrid_load_boundary(struct hybrid_engine *engine,
 struct kvt_match hybrid_match(struct hybrid_engine *engine, const struct hybrid_prompt *prompt);
 struct kvt_match hybrid_query(struct hybrid_engine *engine, const struct hybrid_prompt *prompt,
                               struct kvt_match_query query);
-/* Its usable boundaries: the longest, and that one loads. */
+/* The longest usable boundary; what the library says it needs is right, and it loads. */
 uint32_t hybrid_usable(struct hybrid_engine *engine, const struct hybrid_prompt *prompt);
 
 struct daemon_fixture;
