@@ -76,7 +76,7 @@ static void list_pages(const struct session *session, const struct assembly *acq
         for (uint32_t i = 0; acquire->n_runs && i < acquire->n; i++) {
                 const struct wire_key_item *key = &acquire->keys[i];
 
-                pages_fill(&session->description, key, runs, ranges);
+                pages_fill(session->description, key, runs, ranges);
                 plan->items[i].pages = (struct pages){ranges, key->n_runs};
                 runs += key->n_runs;
                 ranges += key->n_runs;
@@ -507,7 +507,7 @@ static uint32_t check_pages(const struct session *session, const struct assembly
                 const struct wire_key_item *key = &acquire->keys[i];
 
                 if (key->n_runs)
-                        status = pages_check(&session->description, key, runs);
+                        status = pages_check(session->description, key, runs);
                 runs += key->n_runs;
         }
         return status;
