@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "daemon/admin.h"
+#include "daemon/admin_layouts.h"
 #include "daemon/admin_objects.h"
 #include "daemon/admin_status.h"
 #include "daemon/daemon.h"

@@ -6,7 +6,9 @@
  *
  *   status                      daemon, tiers, objects, counters
  *   sessions                    list of sessions, quarantined ones included
- *   layouts                     layout ids with objects and bytes
+ *   layouts [after]             a page of layouts: id, objects, bytes, sessions; what it means
+ *                               (model, groups, rows), when that is "known"; "differences" from
+ *                               the first layout of the same model; "next" begins the next page
  *   ls    after, limit, layout  a page of objects in index order; "next" begins the next page
  *   show  digest [layout]       everything known of the objects of one boundary
  *   evict layout [tier]         drops what is not leased from one tier ("host", "nvme"); the

@@ -34,12 +34,8 @@ static bool is_hex(const char *text)
                strspn(text, "0123456789abcdefABCDEF") == strlen(text);
 }
 
-/*
- * The layout that the member "layout" names by a prefix. 0: *@ret_layout is its number, or
- * 0 when the member is absent and @is_optional. Else *@ret_error says why not.
- */
-static int find_layout(struct daemon *daemon, const json_t *arguments, bool is_optional,
-                       uint16_t *ret_layout, json_t **ret_error)
+int admin_find_layout(struct daemon *daemon, const json_t *arguments, bool is_optional,
+                      uint16_t *ret_layout, json_t **ret_error)
 {
         const char *prefix = json_string_value(json_object_get(arguments, "layout"));
         uint16_t found = 0;
@@ -115,25 +111,6 @@ static json_t *describe_object(struct daemon *daemon, const struct index_object 
                 "host", describe_host(daemon, object));
 }
 
-json_t *admin_layouts(struct daemon *daemon, const json_t *arguments)
-{
-        struct index *index = daemon->cache.index;
-        json_t *layouts = json_array();
-
-        (void)arguments;
-        for (uint32_t i = 1; i <= index_n_layouts(index); i++) {
-                char id[2 * DIGEST_BYTES + 1];
-                uint64_t objects, bytes;
-
-                admin_hex(id, index_layout_id(index, (uint16_t)i)->bytes, DIGEST_BYTES);
-                index_layout_usage(index, (uint16_t)i, &objects, &bytes);
-                json_array_append_new(layouts,
-                                      json_pack("{s:s, s:I, s:I}", "layout", id, "objects",
-                                                (json_int_t)objects, "bytes", (json_int_t)bytes));
-        }
-        return json_pack("{s:b, s:o}", "ok", 1, "layouts", layouts);
-}
-
 static json_int_t integer_or(const json_t *arguments, const char *name, json_int_t absent)
 {
         const json_t *value = json_object_get(arguments, name);
@@ -155,7 +132,7 @@ json_t *admin_ls(struct daemon *daemon, const json_t *arguments)
                 return admin_error("ls: \"limit\" goes from 1 to %d, \"after\" is the \"next\" of "
                                    "the page before",
                                    LS_LIMIT_MAX);
-        if (find_layout(daemon, arguments, true, &layout, &error))
+        if (admin_find_layout(daemon, arguments, true, &layout, &error))
                 return error;
         position = (uint32_t)after;
         objects = json_array();
@@ -167,7 +144,7 @@ json_t *admin_ls(struct daemon *daemon, const json_t *arguments)
                          (json_int_t)position, "end", index_scan_has_ended(index, position));
 }
 
-static bool parse_digest(const char *text, struct digest *ret_digest)
+bool admin_parse_digest(const char *text, struct digest *ret_digest)
 {
         if (strlen(text) != 2 * DIGEST_BYTES || !is_hex(text))
                 return false;
@@ -188,9 +165,9 @@ json_t *admin_show(struct daemon *daemon, const json_t *arguments)
         struct digest digest;
         uint16_t layout;
 
-        if (!text || !parse_digest(text, &digest))
+        if (!text || !admin_parse_digest(text, &digest))
                 return admin_error("show: \"digest\" must be 64 hex digits: see kvtierctl ls");
-        if (find_layout(daemon, arguments, true, &layout, &error))
+        if (admin_find_layout(daemon, arguments, true, &layout, &error))
                 return error;
         objects = json_array();
         for (uint32_t i = 1; i <= index_n_layouts(index); i++) {
@@ -231,10 +208,10 @@ static json_t *parse_extent(struct daemon *daemon, const json_t *arguments,
         if (!digest && (ret_request->group != REMOVAL_ANY || ret_request->shard != REMOVAL_ANY))
                 return admin_error("\"group\" and \"shard\" go with a \"digest\"");
         if (digest && (!json_is_string(digest) ||
-                       !parse_digest(json_string_value(digest), &ret_request->digest)))
+                       !admin_parse_digest(json_string_value(digest), &ret_request->digest)))
                 return admin_error("\"digest\" must be 64 hex digits: see kvtierctl ls");
         ret_request->is_of_boundary = digest != NULL;
-        find_layout(daemon, arguments, digest != NULL, &ret_request->layout, &error);
+        admin_find_layout(daemon, arguments, digest != NULL, &ret_request->layout, &error);
         return error;
 }
 

@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The admin answers about objects and layouts (admin.h). */
+/* The admin answers about objects (admin.h). */
 #pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
 
 #include "daemon/removal.h"
+#include "proto/key.h"
 
 struct daemon;
 
+/*
+ * The layout that the member "layout" names by a prefix. 0: *@ret_layout is its number, or
+ * 0 when the member is absent and @is_optional. Else *@ret_error says why not.
+ */
+int admin_find_layout(struct daemon *daemon, const json_t *arguments, bool is_optional,
+                      uint16_t *ret_layout, json_t **ret_error);
+
+/* 64 hex digits. */
+bool admin_parse_digest(const char *text, struct digest *ret_digest);
+
 /* Each returns a new object, or NULL when out of memory. */
-json_t *admin_layouts(struct daemon *daemon, const json_t *arguments);
 json_t *admin_ls(struct daemon *daemon, const json_t *arguments);
 json_t *admin_show(struct daemon *daemon, const json_t *arguments);
 

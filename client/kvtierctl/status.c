@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kvtierctl status, layouts: what is there, and how well it does. */
+/* kvtierctl status: what is there, and how well it does. */
 #include <stdio.h>
 
 #include "client/kvtierctl/command.h"
@@ -84,33 +84,4 @@ int status_command(struct context *context, int argc, char **argv)
         }
         print_head(status);
         return print_tiers(json_object_get(status, "tiers"));
-}
-
-int layouts_command(struct context *context, int argc, char **argv)
-{
-        json_auto_t *answer = NULL;
-        const json_t *layout;
-        struct table table;
-        size_t i;
-        int r;
-
-        command_parse(context, NULL, "Layouts (kinds of bytes) and how much is stored of each.",
-                      argc, argv, NULL, 0);
-        r = command_ask(context, json_pack("{s:s}", "command", "layouts"), &answer);
-        if (r)
-                return r;
-        if (context->json) {
-                command_print_json(answer, false);
-                return STATUS_OK;
-        }
-        table_init(&table, "LAYOUT #OBJECTS #BYTES");
-        json_array_foreach(json_object_get(answer, "layouts"), i, layout)
-        {
-                table_add(&table, "%s", json_text(layout, "layout"));
-                table_add(&table, "%s", text_count(json_u64(layout, "objects")));
-                table_add(&table, "%s", text_bytes(json_u64(layout, "bytes")));
-        }
-        r = table_print(&table, stdout);
-        table_deinit(&table);
-        return r ? STATUS_NEGATIVE : STATUS_OK;
 }

@@ -149,6 +149,29 @@ class WithDaemon(Folder):
         self.assertIn("nothing is stored", self.ctl("show", "0" * 64, status=1).stderr)
         self.assertIn("64 hex digits", self.ctl("show", "xyz", status=1).stderr)
 
+    def test_layouts_tell_what_they_mean_and_how_they_differ_also_after_a_restart(self):
+        first = self.fill()
+        self.ask("bench", "--keep", "-b", "64KiB", "-n", "3")
+        wait_for(lambda: self.tier("nvme")["objects"] == OBJECTS + 3)
+        for _ in range(2):
+            layouts = {item["layout"]: item for item in self.ask("layouts")["layouts"]}
+            self.assertEqual(len(layouts), 2)
+            self.assertEqual(layouts[first]["objects"], OBJECTS)
+            self.assertEqual(layouts[first]["groups"][0]["rows"][0]["page_bytes"], OBJECT_BYTES)
+            differing = next(item for item in layouts.values() if "differs_from" in item)
+            base = layouts[differing["differs_from"]]
+            for difference in differing["differences"]:
+                field = difference["field"].removeprefix("group bench ")
+                self.assertIn(field, ("page_bytes", "padded_bytes"))
+                self.assertEqual(difference["this"],
+                                 str(differing["groups"][0]["rows"][0][field]))
+                self.assertEqual(difference["other"], str(base["groups"][0]["rows"][0][field]))
+            text = self.ctl("layouts").stdout
+            self.assertRegex(text, r"(?m)^  group bench page_bytes: \d+, there \d+$")
+            self.assertRegex(text, rf"(?m)^{first} +kvtierctl bench +\d+ +{OBJECTS} ")
+            self.stop()
+            self.start()
+
     def test_evict_keeps_what_is_below_and_clear_does_not(self):
         layout = self.fill()
         self.assertIn("40 objects", self.ctl("evict", layout).stdout)
