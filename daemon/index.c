@@ -243,6 +243,24 @@ static void free_boundary(struct index *index, struct index_boundary *boundary)
         record_pool_give_back(&index->boundaries, id);
 }
 
+static uint32_t presence_flags(const struct index_boundary *boundary)
+{
+        return boundary->n_children ? PRESENCE_HAS_CHILD : 0;
+}
+
+/* Says in the presence table that the first child has come, or that the last has gone. */
+static void publish_branch(struct index *index, const struct index_boundary *boundary)
+{
+        const struct layout_entry *layout = layout_table_at(&index->layouts, boundary->layout);
+
+        if (!index->table || (!boundary->first_object && !boundary->first_cover))
+                return;
+        for (uint32_t bank = 0; bank < layout->n_banks; bank++)
+                presence_table_set_flags(
+                        index->table, presence_fingerprint(layout->seeds[bank], &boundary->digest),
+                        presence_flags(boundary));
+}
+
 /* Frees @boundary when nothing holds it any more, then its parent likewise. */
 static void release_boundary(struct index *index, struct index_boundary *boundary)
 {
@@ -253,7 +271,8 @@ static void release_boundary(struct index *index, struct index_boundary *boundar
 
                 if (boundary->parent) {
                         parent = index_boundary_at(index, boundary->parent);
-                        parent->n_children--;
+                        if (!--parent->n_children)
+                                publish_branch(index, parent);
                 }
                 free_boundary(index, boundary);
                 boundary = parent;
@@ -303,7 +322,8 @@ static void learn_place(struct index *index, struct index_boundary *boundary,
                 parent = find_or_make_boundary(index, boundary->layout, &object->parent);
                 if (!accept_child(parent, boundary->boundary_tokens))
                         return;
-                parent->n_children++;
+                if (!parent->n_children++)
+                        publish_branch(index, parent);
                 boundary->parent = index_boundary_id(index, parent);
                 placement_adopt(index, boundary);
                 pins_adopt(index, boundary);
@@ -533,10 +553,12 @@ static void publish_cell(struct index *index, const struct index_boundary *bound
 {
         uint32_t bank = object->cell / PRESENCE_CELLS_PER_BANK;
         uint64_t bit = UINT64_C(1) << object->cell % PRESENCE_CELLS_PER_BANK;
-        uint64_t seed = layout_table_at(&index->layouts, boundary->layout)->seeds[bank];
-        uint64_t fingerprint = presence_fingerprint(seed, &boundary->digest);
+        struct layout_entry *layout = layout_table_at(&index->layouts, boundary->layout);
+        uint64_t fingerprint = presence_fingerprint(layout->seeds[bank], &boundary->digest);
         struct presence_bits bits, own = {0};
 
+        if (bank >= layout->n_banks)
+                layout->n_banks = bank + 1;
         add_bits(object, bank, &own);
         if (!presence_lookup(presence_table_view(index->table), fingerprint, &bits)) {
                 /* New, or found no place before: then its other bits are due as well. */
@@ -548,7 +570,8 @@ static void publish_cell(struct index *index, const struct index_boundary *bound
                 bits.resident = (bits.resident & ~bit) | (own.resident & bit);
         }
         /* Without a place it reads as a miss; the table counts that. */
-        (void)presence_table_set(index->table, fingerprint, bits.present, bits.resident, 0);
+        (void)presence_table_set(index->table, fingerprint, bits.present, bits.resident,
+                                 presence_flags(boundary));
 }
 
 static void publish(struct index *index, struct index_object *object)

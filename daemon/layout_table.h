@@ -41,6 +41,7 @@ struct layout_entry {
         uint32_t state_groups; /* bit g: group g is a state; from the encoding */
         bool is_known;         /* the encoding was seen, so state_groups holds */
         uint32_t kept_bytes;   /* in the NVMe tier (daemon/layout_keeper.h), or 0 */
+        uint32_t n_banks;      /* of presence that objects have had; kept by the index */
         uint64_t seeds[LAYOUT_TABLE_BANKS];
 };
 

@@ -246,6 +246,18 @@ int presence_table_set(struct presence_table *table, uint64_t fingerprint, uint6
         return 0;
 }
 
+void presence_table_set_flags(struct presence_table *table, uint64_t fingerprint, uint32_t flags)
+{
+        struct probe probe = probe_table(table, fingerprint);
+        struct presence_bits bits = {.flags = flags};
+
+        if (!probe.found)
+                return;
+        bits.present = atomic_load_explicit(&probe.found->present, memory_order_relaxed);
+        bits.resident = atomic_load_explicit(&probe.found->resident, memory_order_relaxed);
+        write_entry(probe.found, fingerprint, &bits);
+}
+
 void presence_table_set_state(struct presence_table *table, enum presence_state state)
 {
         atomic_store_explicit(&table->header->state, state, memory_order_release);

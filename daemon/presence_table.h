@@ -38,6 +38,9 @@ const struct presence_view *presence_table_view(const struct presence_table *tab
 int presence_table_set(struct presence_table *table, uint64_t fingerprint, uint64_t present,
                        uint64_t resident, uint32_t flags);
 
+/* Sets the flags of an entry that is there; where there is none, nothing. */
+void presence_table_set_flags(struct presence_table *table, uint64_t fingerprint, uint32_t flags);
+
 void presence_table_set_state(struct presence_table *table, enum presence_state state);
 void presence_table_beat(struct presence_table *table, uint64_t now_ns);
 

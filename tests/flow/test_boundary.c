@@ -323,6 +323,54 @@ START_TEST(one_acquire_leases_512_boundaries_of_40_cells)
 }
 END_TEST
 
+static struct kvt_match match_branch(struct kvt_session *session, uint32_t n_common)
+{
+        struct kvt_digest branch[8];
+        struct kvt_match_query query = {
+                .size = sizeof(query),
+                .digests = branch,
+                .n_digests = 8,
+                .flags = KVT_MATCH_CHECKPOINT | KVT_MATCH_STATE,
+        };
+        struct kvt_match match = {.size = sizeof(match)};
+
+        memcpy(branch, digests, sizeof(branch));
+        for (uint32_t i = n_common; i < 8; i++)
+                branch[i].bytes[31] = 0xbb;
+        ck_assert_int_eq(kvt_match(session, &query, &match), KVT_OK);
+        return match;
+}
+
+START_TEST(prompts_that_branch_where_no_state_is_get_a_hint)
+{
+        const struct kvt_group groups[] = {group(KVT_GROUP_ATTENTION, 1, 0),
+                                           group(KVT_GROUP_STATE, 1, 0)};
+        struct kvt_object objects[8] = {0};
+        struct kvt_session *session;
+
+        start(2);
+        session = open_rank(groups, 2, 0, 0);
+        for (uint32_t b = 1; b <= 6; b++)
+                objects[b - 1].boundary_tokens = b * CHUNK;
+        objects[6] = (struct kvt_object){.boundary_tokens = 2 * CHUNK, .group = 1};
+        store(session, objects, 7);
+        ck_assert_uint_eq(match_branch(session, 4).kv_boundaries, 4);
+        ck_assert_uint_eq(match_branch(session, 4).boundaries, 2);
+        ck_assert_uint_eq(match_branch(session, 4).checkpoint_boundaries, 4);
+        ck_assert_uint_eq(match_branch(session, 4).state_boundaries, 2);
+        ck_assert_uint_eq(match_branch(session, 4).replay_tokens, 6 * CHUNK);
+        /* Nothing hangs on the last one: this prompt merely goes on. */
+        ck_assert_uint_eq(match_branch(session, 6).kv_boundaries, 6);
+        ck_assert_uint_eq(match_branch(session, 6).checkpoint_boundaries, 0);
+        objects[0] = (struct kvt_object){.boundary_tokens = 4 * CHUNK, .group = 1};
+        store(session, objects, 1);
+        ck_assert_uint_eq(match_branch(session, 4).boundaries, 4);
+        ck_assert_uint_eq(match_branch(session, 4).checkpoint_boundaries, 0);
+        kvt_close(session);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 #define N_RANKS 4
 
 /* The scheduler's sight of it: one copy of each, whoever wrote it. */
@@ -387,6 +435,7 @@ int main(void)
                 a_rank_gets_the_objects_of_its_shards,
                 eighty_cells_are_matched_and_leased_as_one,
                 one_acquire_leases_512_boundaries_of_40_cells,
+                prompts_that_branch_where_no_state_is_get_a_hint,
                 four_ranks_store_a_replicated_group_once_and_each_loads_all,
                 NULL,
         };

@@ -139,6 +139,8 @@ static void assert_presence(uint32_t node)
                 if (present) {
                         ck_assert_uint_eq(bits.present, present);
                         ck_assert_uint_eq(bits.resident, resident);
+                        ck_assert_int_eq((bits.flags & PRESENCE_HAS_CHILD) != 0,
+                                         boundary_of(index_, layout, node)->n_children != 0);
                 }
         }
 }
@@ -432,6 +434,49 @@ START_TEST(a_boundary_goes_with_its_last_holder)
 }
 END_TEST
 
+static bool shows_child(const struct presence_table *t, uint32_t number, uint32_t bank)
+{
+        const struct presence_view *view = presence_table_view(t);
+        struct digest layout_id = digest_of(99), digest = digest_of(number);
+        uint64_t seed = presence_seed(view->header->hash_key, 0, &layout_id, bank);
+        struct presence_bits bits;
+
+        ck_assert(presence_lookup(view, presence_fingerprint(seed, &digest), &bits));
+        return bits.flags & PRESENCE_HAS_CHILD;
+}
+
+START_TEST(the_table_shows_in_every_bank_what_has_children)
+{
+        _cleanup_(presence_table_freep) struct presence_table *t = NULL;
+        _cleanup_(index_freep) struct index *index = NULL;
+        struct index_new_object second = {
+                .digest = digest_of(1), .boundary_tokens = 10, .cell = 64, .raw_bytes = 100};
+        struct index_object *root, *other, *children[2];
+        uint16_t l;
+
+        make(&t, &index, &l, 100);
+        root = add(index, l, 1, 0, 10);
+        second.layout = l;
+        second.group = 1;
+        ck_assert_int_eq(index_add(index, &second, &other), 0);
+        index_set_host(index, root, 1);
+        index_set_host(index, other, 2);
+        ck_assert(!shows_child(t, 1, 0) && !shows_child(t, 1, 1));
+        for (uint32_t i = 0; i < 2; i++)
+                children[i] = add(index, l, 2 + i, 1, 20);
+        ck_assert(shows_child(t, 1, 0) && shows_child(t, 1, 1));
+        /* What is published later says it as well. */
+        index_set_place(index, other, (struct tier_place){.claim = 5});
+        index_set_host(index, root, INDEX_NONE);
+        index_set_host(index, root, 1);
+        ck_assert(shows_child(t, 1, 0) && shows_child(t, 1, 1));
+        drop(index, children[0]);
+        ck_assert(shows_child(t, 1, 0) && shows_child(t, 1, 1));
+        drop(index, children[1]);
+        ck_assert(!shows_child(t, 1, 0) && !shows_child(t, 1, 1));
+}
+END_TEST
+
 START_TEST(full_is_an_outcome_and_ends_with_a_removal)
 {
         _cleanup_(presence_table_freep) struct presence_table *t = NULL;
@@ -513,6 +558,7 @@ int main(void)
         tcase_add_test(tcase, circles_of_claimed_parents_are_refused);
         tcase_add_test(tcase, a_parent_learned_late_joins_the_tree_and_the_order);
         tcase_add_test(tcase, a_boundary_goes_with_its_last_holder);
+        tcase_add_test(tcase, the_table_shows_in_every_bank_what_has_children);
         tcase_add_test(tcase, full_is_an_outcome_and_ends_with_a_removal);
         tcase_add_test(tcase, deep_chains_need_no_stack);
         tcase_add_test(tcase, layouts_and_domains_never_meet);
