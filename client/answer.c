@@ -98,6 +98,38 @@ static bool take_ending(struct kvt_session *session, struct kvt__call *call, str
         return true;
 }
 
+static bool take_marked(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item,
+                        const struct wire_result_item *from)
+{
+        size_t index = (size_t)(item - call->items);
+
+        if (from->status == KVT_PENDING) {
+                kvt__session_break(session, "the daemon sent an impossible result: PENDING");
+                return false;
+        }
+        if (call->mark == WIRE_MARK_PIN && from->status == KVT_OK)
+                kvt__pins_keep(&session->pins, &call->pins[index]);
+        else if (call->mark == WIRE_MARK_UNPIN)
+                kvt__pins_drop(&session->pins, &call->pins[index]->digest);
+        if (call->is_done)
+                return true;
+        item->status = from->status;
+        item->is_final = item->is_changed = true;
+        return true;
+}
+
+/* One result, by what kind of call it answers. */
+static bool take_result(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item,
+                        const struct wire_result_item *from, const struct wire_extent *extents,
+                        const uint64_t *pieces)
+{
+        if (kvt__kind_grants(call->kind))
+                return take_granting(session, call, item, from, extents, pieces);
+        if (call->kind == WIRE_MARK)
+                return take_marked(session, call, item, from);
+        return take_ending(session, call, item, from);
+}
+
 static bool take_items(struct kvt_session *session, struct kvt__call *call, const void *packet)
 {
         struct message_cursor cursor;
@@ -117,9 +149,7 @@ static bool take_items(struct kvt_session *session, struct kvt__call *call, cons
                                            from.index, message_kind_name(call->kind));
                         return false;
                 }
-                good = kvt__kind_grants(call->kind)
-                               ? take_granting(session, call, item, &from, extents, pieces)
-                               : take_ending(session, call, item, &from);
+                good = take_result(session, call, item, &from, extents, pieces);
         }
         return good;
 }

@@ -94,6 +94,7 @@ void kvt__call_free(struct kvt_session *session, struct kvt__call *call)
         for (uint32_t i = 0; i < call->n && kind_ends(call->kind); i++)
                 if (call->items[i].lease && !call->items[i].lease->era)
                         free(call->items[i].lease);
+        kvt__pins_free_spare(call->pins, call->n);
         free(call);
 }
 

@@ -19,6 +19,7 @@
 
 #include "client/kvtier.h"
 #include "client/lease.h"
+#include "client/pins.h"
 
 /* Records of one session; submits are refused above it. */
 #define KVT__CALLS_MAX 4096u
@@ -58,6 +59,8 @@ struct kvt__call {
         uint32_t status;
         uint32_t n_granted, n_resident, n_fitting;
         uint8_t token[16];
+        uint32_t mark;           /* MARK: PIN, UNPIN, or 0: reclaim, as each object says */
+        struct kvt__pin **pins;  /* MARK: PIN, UNPIN: of each object; else NULL */
         uint32_t n_live; /* items on the wire */
         uint32_t n;
         struct kvt__item items[];
@@ -130,6 +133,9 @@ void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t s
 
 /* client/submit.c: ends the quarantine of a dead era; no completion. */
 void kvt__say_copies_ended(struct kvt_session *session, const struct kvt__era *era);
+
+/* client/submit.c: pins what an earlier connection had pinned; no completion. */
+void kvt__pin_again(struct kvt_session *session);
 
 /* client/submit.c: asks the daemon to stop working on @target; no completion. */
 void kvt__stop(struct kvt_session *session, const struct kvt__call *target);

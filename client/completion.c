@@ -48,7 +48,7 @@ static void write_objects(struct kvt__call *call)
                 call->objects[i].status = item->status;
                 if (kvt__kind_grants(call->kind))
                         write_granted(&call->objects[i], call, item);
-                else if (item->status != KVT_INVALID)
+                else if (call->kind != WIRE_MARK && item->status != KVT_INVALID)
                         forget_lease(&call->objects[i]);
         }
 }

@@ -81,7 +81,12 @@ void kvt__handshake_start(struct kvt_session *session)
 
 static void send_attach(struct kvt_session *session)
 {
-        struct wire_attach attach = {.layout_bytes = (uint32_t)session->asked.length};
+        uint32_t flags = session->open_flags;
+        struct wire_attach attach = {
+                .layout_bytes = (uint32_t)session->asked.length,
+                .flags = (flags & KVT_OPEN_NO_LOADS ? WIRE_ATTACH_NO_LOADS : 0) |
+                         (flags & KVT_OPEN_NO_STORES ? WIRE_ATTACH_NO_STORES : 0),
+        };
         struct message_builder builder;
 
         memcpy(attach.engine_id, session->engine_id, sizeof(attach.engine_id));
@@ -167,7 +172,7 @@ static void use_layout(struct kvt_session *session, uint32_t handle, const struc
         session->chunk_tokens = layout->chunk_tokens;
         session->layout_id = *id;
         kvt__table_set_layout(&session->tables, layout, id, session->domain);
-        if (kvt__table_is_fresh(&session->tables, kvt__now_ns()))
+        if (kvt__session_may_look(session, kvt__now_ns()))
                 kvt__table_show(&session->tables);
 }
 
@@ -219,6 +224,8 @@ static void on_attached(struct kvt_session *session, const struct wire_attached 
         session->phase = KVT__UP;
         kvt__arenas_sweep(&session->arenas);
         kvt__session_settle(session);
+        if (session->layout)
+                kvt__pin_again(session);
         pthread_cond_broadcast(&session->changed);
 }
 
@@ -234,6 +241,7 @@ static void on_layout(struct kvt_session *session, const struct wire_layout *mes
                 return;
         }
         use_layout(session, message->layout, &layout, &message->layout_id);
+        kvt__pin_again(session);
         pthread_cond_broadcast(&session->changed);
 }
 

@@ -176,6 +176,15 @@ struct kvt_layout {
  */
 #define KVT_OPEN_PARTIAL_LAYOUT (1u << 0)
 
+/*
+ * kvt_options.flags, for runs that must be reproducible (evaluations, regression tests).
+ * Nobody else on the same store is affected by such a session. With NO_LOADS every match
+ * and probe shows nothing, and acquires and adopts miss, all without asking the daemon.
+ * With NO_STORES reserves, reclaims and pins are refused.
+ */
+#define KVT_OPEN_NO_LOADS  (1u << 1)
+#define KVT_OPEN_NO_STORES (1u << 2)
+
 struct kvt_options {
         size_t size;
         const char *socket;              /* NULL: KVT_DEFAULT_SOCKET */
@@ -260,6 +269,8 @@ struct kvt_segment {
 #define KVT_PARENT_UNKNOWN (1u << 1) /* reserve: @parent is not known (a root has zeros) */
 #define KVT_CROPPABLE      (1u << 2) /* reserve: serves every boundary listed in @covers */
 #define KVT_CONTIGUOUS     (1u << 3) /* reserve: one segment, or refused */
+#define KVT_RECLAIM_BELOW  (1u << 4) /* reclaim: all that hangs on the boundary */
+#define KVT_RECLAIM_PREFIX (1u << 5) /* reclaim: the boundary and what is above it */
 
 /* One object of a call. Inputs are read at submit, outputs written before completion. */
 struct kvt_object {
@@ -296,6 +307,8 @@ struct kvt_object {
 #define KVT_CALL_PARTIAL   (1u << 2) /* acquire: grant the leading run that exists */
 #define KVT_CALL_CHECKSUMS (1u << 3) /* acquire: fetch checksums, for kvt_verify() */
 #define KVT_CALL_RESIDENT  (1u << 4) /* acquire: only from host memory, else KVT_BUSY */
+#define KVT_CALL_BYPASS    (1u << 5) /* as if the session were opened with KVT_OPEN_NO_LOADS and
+                                        _NO_STORES: for one request of an engine */
 
 /* How a call is to be done. NULL stands for all zeros. */
 struct kvt_call {
@@ -391,6 +404,38 @@ KVT_API enum kvt_status kvt_release(struct kvt_session *session, const struct kv
                                     struct kvt_object *objects, size_t n, uint64_t *ret_call);
 
 /*
+ * Marks, which concern boundaries: of each object only @digest is read, and @flags by
+ * kvt_reclaim(); @status is written, and is KVT_MISS when nothing is known of the boundary.
+ * The call's status is the first that is not KVT_OK. A call that timed out is undecided.
+ */
+
+/*
+ * What is no longer wanted goes at once, from every tier, without waiting for need.
+ * KVT_RECLAIM_BELOW (a finished agent): all that hangs on the boundary. KVT_RECLAIM_PREFIX
+ * (a closed topic): the boundary and what is above it, up to the first on which something
+ * else hangs or that is pinned or leased. With both, everything below and then the prefix.
+ * What is pinned stays; a lease keeps its bytes until it ends, though nobody finds them any
+ * more. With PREFIX: KVT_BUSY (leased, or something hangs on it) or KVT_REFUSED (pinned)
+ * when the boundary itself stays.
+ */
+KVT_API enum kvt_status kvt_reclaim(struct kvt_session *session, const struct kvt_call *call,
+                                    struct kvt_object *objects, size_t n, uint64_t *ret_call);
+
+/*
+ * Keeps a boundary and all above it (a system prompt) in whatever tiers they are, until it
+ * is unpinned or the session closes; after a reconnect the library pins it again. What is
+ * stored there later is kept as well, while there is room. KVT_REFUSED when the share of a
+ * tier that may be pinned is used up (host.pinned_share_percent, nvme.pinned_share_percent
+ * of the daemon), or the session has 16,384 pins.
+ */
+KVT_API enum kvt_status kvt_pin(struct kvt_session *session, const struct kvt_call *call,
+                                struct kvt_object *objects, size_t n, uint64_t *ret_call);
+
+/* KVT_MISS: this session had not pinned it. */
+KVT_API enum kvt_status kvt_unpin(struct kvt_session *session, const struct kvt_call *call,
+                                  struct kvt_object *objects, size_t n, uint64_t *ret_call);
+
+/*
  * Cancels a call. Its own completion comes after the target's, and means that nothing of
  * the target can touch the caller's memory any more.
  */
@@ -448,6 +493,7 @@ struct kvt_boundary {
 /* kvt_match_query.flags */
 #define KVT_MATCH_CHECKPOINT (1u << 0) /* fill in checkpoint_boundaries */
 #define KVT_MATCH_STATE      (1u << 1) /* fill in state_boundaries and replay_tokens */
+#define KVT_MATCH_BYPASS     (1u << 2) /* find nothing: a request that must see no cached state */
 
 struct kvt_match_query {
         size_t size;
@@ -489,8 +535,9 @@ struct kvt_match {
  *     behind the boundary sees one less than window_tokens; but an engine that finds its
  *     whole prompt computes the last token again, from one token earlier),
  *   - of state groups the state at exactly this boundary.
- * Scratch groups need nothing. A hint, confirmed by kvt_acquire(). No system call, no lock,
- * no allocation. All zeros while the daemon is away.
+ * Scratch groups need nothing. A hint, confirmed by kvt_acquire(), which also says who
+ * wrote each object and when (the layout id is the session's); `kvtierctl show` says so
+ * later. No system call, no lock, no allocation. All zeros while the daemon is away.
  */
 KVT_API enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_query *query,
                                   struct kvt_match *ret_match);

@@ -7,7 +7,7 @@
 #include "client/joint.h"
 #include "client/session.h"
 
-#define MATCH_FLAGS (KVT_MATCH_CHECKPOINT | KVT_MATCH_STATE)
+#define MATCH_FLAGS (KVT_MATCH_CHECKPOINT | KVT_MATCH_STATE | KVT_MATCH_BYPASS)
 
 static bool is_query(const struct kvt_match_query *query)
 {
@@ -28,7 +28,7 @@ enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_qu
         if (kvt__is_forked(session))
                 return KVT_FORKED;
         found.size = ret_match->size;
-        table = kvt__table_enter(&session->tables);
+        table = query->flags & KVT_MATCH_BYPASS ? NULL : kvt__table_enter(&session->tables);
         if (table) {
                 if (kvt__table_is_serving(table)) {
                         kvt__joint_match(table, query, &found);

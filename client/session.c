@@ -19,6 +19,7 @@
 #define BEAT_NS_MAX   UINT64_C(500000000)
 #define CLOSE_NS_MAX  UINT64_C(500000000)
 #define NEVER         UINT64_MAX
+#define OPEN_FLAGS (KVT_OPEN_PARTIAL_LAYOUT | KVT_OPEN_NO_LOADS | KVT_OPEN_NO_STORES)
 #define NS_PER_SECOND UINT64_C(1000000000)
 
 uint64_t kvt__now_ns(void)
@@ -123,12 +124,18 @@ static void hang_up(struct kvt_session *session)
         pthread_cond_broadcast(&session->changed);
 }
 
+bool kvt__session_may_look(struct kvt_session *session, uint64_t now)
+{
+        return !(session->open_flags & KVT_OPEN_NO_LOADS) &&
+               kvt__table_is_fresh(&session->tables, now);
+}
+
 static void beat(struct kvt_session *session, uint64_t now)
 {
         kvt__tables_sweep(&session->tables);
         if (session->phase != KVT__UP || !session->layout)
                 return;
-        if (kvt__table_is_fresh(&session->tables, now))
+        if (kvt__session_may_look(session, now))
                 kvt__table_show(&session->tables);
         else
                 kvt__table_hide(&session->tables);
@@ -276,6 +283,7 @@ static enum kvt_status set_identity(struct kvt_session *session, const struct kv
         const char *program = options->program ? options->program : program_invocation_short_name;
         int r = 0;
 
+        session->open_flags = options->flags;
         snprintf(session->program, sizeof(session->program), "%s", program);
         if (options->engine_id)
                 memcpy(session->engine_id, options->engine_id, sizeof(session->engine_id));
@@ -329,6 +337,7 @@ static void session_free(struct kvt_session *session, bool inherited)
 {
         kvt__calls_free(session);
         kvt__leases_free(&session->leases);
+        kvt__pins_free(&session->pins);
         while (!TAILQ_EMPTY(&session->eras))
                 era_free(session, TAILQ_FIRST(&session->eras));
         kvt__outbox_clear(&session->outbox);
@@ -440,7 +449,7 @@ static enum kvt_status open_session(struct kvt_session **ret_session,
         if (!ret_session || !given || kvt__copy_sized(&options, sizeof(options), given))
                 return fail(KVT_INVALID, why,
                             "kvt_options.size is not set, or the struct is of a newer version");
-        if (options.flags & ~KVT_OPEN_PARTIAL_LAYOUT)
+        if (options.flags & ~OPEN_FLAGS)
                 return fail(KVT_UNSUPPORTED, why, "kvt_options.flags has unknown bits");
         session = session_new();
         if (!session)

@@ -53,6 +53,7 @@ struct kvt_session {
         uint16_t *shards;
         uint16_t n_shards;
         struct kvt__rank rank;
+        uint32_t open_flags; /* KVT_OPEN_* */
         struct kvt__layout_encoding asked;
         pthread_t thread;
         int wake_fd;  /* wakes the thread */
@@ -93,6 +94,7 @@ struct kvt_session {
         struct kvt__tables tables;
         struct kvt__recent recent; /* of matches: any thread, no lock */
         struct kvt__calls calls;
+        struct kvt__pins pins;
 };
 
 uint64_t kvt__now_ns(void);
@@ -106,6 +108,9 @@ bool kvt__session_send(struct kvt_session *session, const void *packet, size_t l
 /* Marks the connection broken; the thread takes it down. */
 void kvt__session_break(struct kvt_session *session, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
+
+/* May the table be shown, so that match and its kin find something? */
+bool kvt__session_may_look(struct kvt_session *session, uint64_t now);
 
 /* Tells the daemon of dead eras whose last lease has ended. */
 void kvt__session_settle(struct kvt_session *session);

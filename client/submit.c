@@ -158,6 +158,29 @@ static bool add_leases(struct batch *batch, const struct kvt__call *call)
         return true;
 }
 
+static bool add_mark(struct batch *batch, const void *digest, uint32_t flags)
+{
+        struct wire_mark_item item = {.flags = flags};
+
+        memcpy(&item.boundary, digest, sizeof(item.boundary));
+        return add(batch, &item, sizeof(item), NULL, 0);
+}
+
+static bool add_marks(struct batch *batch, const struct kvt__call *call)
+{
+        for (uint32_t i = 0; i < call->n; i++) {
+                const struct kvt_object *object = &call->objects[i];
+                uint32_t flags = call->mark;
+
+                if (!flags)
+                        flags = (object->flags & KVT_RECLAIM_BELOW ? WIRE_MARK_RECLAIM_BELOW : 0) |
+                                (object->flags & KVT_RECLAIM_PREFIX ? WIRE_MARK_RECLAIM_PREFIX : 0);
+                if (!add_mark(batch, &object->digest, flags))
+                        return false;
+        }
+        return true;
+}
+
 static bool add_items(struct batch *batch, const struct kvt__call *call)
 {
         switch (batch->fixed.batch.header.kind) {
@@ -168,6 +191,8 @@ static bool add_items(struct batch *batch, const struct kvt__call *call)
                 return add_keys(batch, call->objects, call->n);
         case WIRE_COMMIT:
                 return add_commits(batch, call);
+        case WIRE_MARK:
+                return add_marks(batch, call);
         default:
                 return add_leases(batch, call);
         }
@@ -189,13 +214,13 @@ static void send_call(struct kvt_session *session, struct kvt__call *call, uint6
 
         batch_init(&batch, session, call->is_doomed ? WIRE_ABORT : call->kind, call->id,
                    call->n_live);
-        if (kvt__kind_grants(call->kind))
+        if (kvt__kind_grants(call->kind) || call->kind == WIRE_MARK)
                 fixed->layout = session->layout;
         if (call->kind == WIRE_ACQUIRE || call->kind == WIRE_ADOPT) {
                 fixed->flags = acquire_flags(call->flags);
                 if (call->flags & KVT_CALL_WAIT)
                         fixed->timeout_ns = timeout_ns;
-        } else if (call->kind != WIRE_RELEASE) {
+        } else if (call->kind != WIRE_RELEASE && call->kind != WIRE_MARK) {
                 fixed->set = call->set;
         }
         if (call->kind == WIRE_ADOPT) {
@@ -213,7 +238,7 @@ static void send_call(struct kvt_session *session, struct kvt__call *call, uint6
 static enum kvt_status copy_options(struct kvt_call *ret_options, const struct kvt_call *options)
 {
         static const uint32_t known = KVT_CALL_WAITED | KVT_CALL_WAIT | KVT_CALL_PARTIAL |
-                                      KVT_CALL_CHECKSUMS | KVT_CALL_RESIDENT;
+                                      KVT_CALL_CHECKSUMS | KVT_CALL_RESIDENT | KVT_CALL_BYPASS;
 
         *ret_options = (struct kvt_call){.size = sizeof(*ret_options)};
         if (!options)
@@ -305,17 +330,58 @@ static enum kvt_status check(struct kvt_session *session, struct kvt_call *ret_o
         return copy_options(ret_options, options);
 }
 
+static enum kvt_status check_room(const struct kvt_session *session)
+{
+        bool is_full = session->calls.n >= KVT__CALLS_MAX ||
+                       session->outbox.bytes > KVT__OUTBOX_BYTES_MAX;
+
+        return is_full ? KVT_REFUSED : KVT_OK;
+}
+
 /* May a new call be sent now? Under the lock. */
 static enum kvt_status admit(struct kvt_session *session)
 {
         if (session->phase != KVT__UP || session->broken || session->stopping)
                 return KVT_UNAVAILABLE;
-        if (session->calls.n >= KVT__CALLS_MAX || session->outbox.bytes > KVT__OUTBOX_BYTES_MAX)
-                return KVT_REFUSED;
-        return KVT_OK;
+        return check_room(session);
 }
 
 /* ---- calls that ask for leases ---- */
+
+/* KVT_OK: the daemon is asked. Else the answer that every object gets in its place. */
+static enum kvt_status answer_here(const struct kvt_session *session, const struct kvt__call *call)
+{
+        bool loads = call->kind == WIRE_ACQUIRE || call->kind == WIRE_ADOPT;
+        uint32_t forbidden = loads ? KVT_OPEN_NO_LOADS : KVT_OPEN_NO_STORES;
+
+        if (!(session->open_flags & forbidden) && !(call->flags & KVT_CALL_BYPASS))
+                return KVT_OK;
+        return loads ? KVT_MISS : KVT_REFUSED;
+}
+
+/* Takes @call over when it returns KVT_OK. */
+static enum kvt_status submit(struct kvt_session *session, struct kvt__call *call,
+                              uint64_t timeout_ns, uint64_t *ret_call)
+{
+        enum kvt_status answer, status;
+
+        pthread_mutex_lock(&session->lock);
+        answer = answer_here(session, call);
+        status = answer == KVT_OK ? admit(session) : check_room(session);
+        if (answer == KVT_OK && !session->layout)
+                answer = KVT_PENDING;
+        if (status == KVT_OK) {
+                kvt__call_insert(session, call);
+                if (ret_call)
+                        *ret_call = call->id;
+                if (answer == KVT_OK)
+                        send_call(session, call, timeout_ns);
+                else
+                        kvt__call_abandon(session, call, answer);
+        }
+        pthread_mutex_unlock(&session->lock);
+        return status;
+}
 
 static enum kvt_status submit_grant(struct kvt_session *session, uint16_t kind,
                                     const struct kvt_call *options, const uint8_t *token,
@@ -328,18 +394,7 @@ static enum kvt_status submit_grant(struct kvt_session *session, uint16_t kind,
                 return KVT_NO_MEMORY;
         if (token)
                 memcpy(call->token, token, sizeof(call->token));
-        pthread_mutex_lock(&session->lock);
-        status = admit(session);
-        if (status == KVT_OK) {
-                kvt__call_insert(session, call);
-                if (ret_call)
-                        *ret_call = call->id;
-                if (session->layout)
-                        send_call(session, call, options->timeout_ns);
-                else
-                        kvt__call_abandon(session, call, KVT_PENDING);
-        }
-        pthread_mutex_unlock(&session->lock);
+        status = submit(session, call, options->timeout_ns, ret_call);
         if (status != KVT_OK)
                 free(call);
         return status;
@@ -432,7 +487,7 @@ static enum kvt_status submit_end(struct kvt_session *session, uint16_t kind,
         if (!call)
                 return KVT_NO_MEMORY;
         pthread_mutex_lock(&session->lock);
-        if (session->calls.n >= KVT__CALLS_MAX || session->outbox.bytes > KVT__OUTBOX_BYTES_MAX) {
+        if (check_room(session) != KVT_OK) {
                 pthread_mutex_unlock(&session->lock);
                 free(call);
                 return KVT_REFUSED;
@@ -480,6 +535,71 @@ enum kvt_status kvt_release(struct kvt_session *session, const struct kvt_call *
 
         return status == KVT_OK ? submit_end(session, WIRE_RELEASE, &options, objects, n, ret_call)
                                 : status;
+}
+
+/* ---- marks ---- */
+
+static void forget_pins(struct kvt_session *session, const struct kvt_object *objects, size_t n)
+{
+        pthread_mutex_lock(&session->lock);
+        for (size_t i = 0; i < n; i++)
+                kvt__pins_drop(&session->pins, (const void *)&objects[i].digest);
+        pthread_mutex_unlock(&session->lock);
+}
+
+/* @mark: PIN, UNPIN, or 0 for what each object's flags say. */
+static enum kvt_status submit_mark(struct kvt_session *session, uint32_t mark,
+                                   const struct kvt_call *given, struct kvt_object *objects,
+                                   size_t n, uint64_t *ret_call)
+{
+        struct kvt_call options;
+        enum kvt_status status = check(session, &options, given, objects, n);
+        struct kvt__call *call;
+
+        if (status != KVT_OK)
+                return status;
+        /* Also while the daemon is away: it has forgotten them, and is not told again. */
+        if (mark == WIRE_MARK_UNPIN)
+                forget_pins(session, objects, n);
+        call = kvt__call_new(WIRE_MARK, &options, objects, n);
+        if (!call)
+                return KVT_NO_MEMORY;
+        call->mark = mark;
+        if (mark)
+                call->pins = kvt__pins_spare(objects, call->n);
+        status = mark && !call->pins ? KVT_NO_MEMORY
+                                     : submit(session, call, options.timeout_ns, ret_call);
+        if (status != KVT_OK) {
+                kvt__pins_free_spare(call->pins, call->n);
+                free(call);
+        }
+        return status;
+}
+
+enum kvt_status kvt_reclaim(struct kvt_session *session, const struct kvt_call *call,
+                            struct kvt_object *objects, size_t n, uint64_t *ret_call)
+{
+        static const uint32_t known = KVT_RECLAIM_BELOW | KVT_RECLAIM_PREFIX;
+
+        for (size_t i = 0; objects && i < n; i++) {
+                if (objects[i].flags & ~known)
+                        return KVT_UNSUPPORTED;
+                if (!objects[i].flags)
+                        return KVT_INVALID;
+        }
+        return submit_mark(session, 0, call, objects, n, ret_call);
+}
+
+enum kvt_status kvt_pin(struct kvt_session *session, const struct kvt_call *call,
+                        struct kvt_object *objects, size_t n, uint64_t *ret_call)
+{
+        return submit_mark(session, WIRE_MARK_PIN, call, objects, n, ret_call);
+}
+
+enum kvt_status kvt_unpin(struct kvt_session *session, const struct kvt_call *call,
+                          struct kvt_object *objects, size_t n, uint64_t *ret_call)
+{
+        return submit_mark(session, WIRE_MARK_UNPIN, call, objects, n, ret_call);
 }
 
 /* ---- cancel ---- */
@@ -594,4 +714,45 @@ void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t s
                 sent = add(&batch, &wire_leases[i], sizeof(wire_leases[i]), NULL, 0);
         if (sent)
                 send_message(&batch, false);
+}
+
+/* One request for the pins behind @pin, as many as one may name; returns the last of them. */
+static const struct kvt__pin *pin_some_again(struct kvt_session *session,
+                                             const struct kvt__pin *pin, uint32_t n)
+{
+        struct kvt__call *call = internal_call(session, WIRE_MARK);
+        struct batch batch;
+        bool sent = call;
+
+        if (!call)
+                return NULL;
+        call->n_live = n;
+        call->is_on_wire = true;
+        batch_init(&batch, session, WIRE_MARK, call->id, n);
+        batch.fixed.batch.layout = session->layout;
+        start_message(&batch);
+        for (uint32_t i = 0; i < n && sent; i++) {
+                pin = kvt__pins_after(&session->pins, pin);
+                sent = add_mark(&batch, &pin->digest, WIRE_MARK_PIN);
+        }
+        if (sent)
+                send_message(&batch, false);
+        return sent ? pin : NULL;
+}
+
+void kvt__pin_again(struct kvt_session *session)
+{
+        const struct kvt__pin *each = NULL, *last = NULL;
+        uint32_t n = 0;
+
+        while ((each = kvt__pins_after(&session->pins, each))) {
+                if (++n < WIRE_ITEMS_MAX)
+                        continue;
+                last = pin_some_again(session, last, n);
+                n = 0;
+                if (!last)
+                        return;
+        }
+        if (n)
+                pin_some_again(session, last, n);
 }

@@ -39,11 +39,14 @@ static json_int_t removed(const struct metrics *metrics, enum metrics_tier tier,
 
 static json_t *counters(const struct metrics *metrics, enum metrics_tier tier)
 {
-        return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "hits",
+        return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "hits",
                          (json_int_t)metrics->hits_total[tier], "evicted",
                          removed(metrics, tier, METRICS_FOR_SPACE), "replaced",
                          removed(metrics, tier, METRICS_REPLACED), "removed_by_admin",
-                         removed(metrics, tier, METRICS_BY_ADMIN), "corrupt",
+                         removed(metrics, tier, METRICS_BY_ADMIN), "reclaimed",
+                         removed(metrics, tier, METRICS_RECLAIMED), "pinned_bytes",
+                         (json_int_t)metrics->tier_pinned_bytes[tier], "pinned_limit_bytes",
+                         (json_int_t)metrics->tier_pinned_limit_bytes[tier], "corrupt",
                          (json_int_t)metrics->corrupt_objects_total[tier], "stale",
                          (json_int_t)metrics->stale_objects_total[tier], "io_errors",
                          (json_int_t)metrics->tier_io_errors_total[tier]);
@@ -141,13 +144,14 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
         if (daemon->cache.nvme)
                 json_array_append_new(tiers, nvme_tier(daemon));
         return json_pack(
-                "{s:b, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, "
-                "s:o}",
+                "{s:b, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+                "s:o, s:o}",
                 "ok", 1, "version", KVTIER_VERSION, "phase", phase_name(daemon->phase), "boot_id",
                 boot_id, "uptime_seconds", metrics->uptime_seconds, "sessions",
                 (json_int_t)metrics->sessions, "quarantined",
                 (json_int_t)metrics->sessions_quarantined, "leases", (json_int_t)metrics->leases,
-                "objects", (json_int_t)metrics->index_objects, "objects_max",
+                "pins", (json_int_t)metrics->pins, "objects",
+                (json_int_t)metrics->index_objects, "objects_max",
                 (json_int_t)metrics->index_objects_limit, "hits",
                 sum_of(metrics->hits_total, METRICS_N_TIERS), "misses",
                 (json_int_t)metrics->misses_total, "stored_bytes",
@@ -177,7 +181,8 @@ static json_t *describe_session(const struct session *session)
                 admin_hex(layout, session->layout_id.bytes, DIGEST_BYTES);
         admin_hex(engine, session->engine_id, sizeof(session->engine_id));
         return json_pack(
-                "{s:I, s:s, s:I, s:I, s:s, s:b, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}",
+                "{s:I, s:s, s:I, s:I, s:s, s:b, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+                "s:b, s:b, s:s}",
                 "session", (json_int_t)session->id, "state", state_name(session->state), "pid",
                 (json_int_t)session->pid, "uid", (json_int_t)session->uid, "program",
                 session->program, "admin", !session->wants_table, "engine_id", engine, "layout",
@@ -186,7 +191,8 @@ static json_t *describe_session(const struct session *session)
                 "stored_objects", (json_int_t)session->stored_objects, "stored_bytes",
                 (json_int_t)session->stored_bytes, "loaded_objects",
                 (json_int_t)session->loaded_objects, "loaded_bytes",
-                (json_int_t)session->loaded_bytes, "close_reason",
+                (json_int_t)session->loaded_bytes, "pins", (json_int_t)session->pins.n, "loads",
+                !session->no_loads, "stores", !session->no_stores, "close_reason",
                 session->close_reason ? session->close_reason : "");
 }
 

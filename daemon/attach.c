@@ -198,6 +198,8 @@ static void accept_session(struct session *session, const struct wire_attach *at
                            struct wire_attached *attached)
 {
         memcpy(session->engine_id, attach->engine_id, sizeof(session->engine_id));
+        session->no_loads = attach->flags & WIRE_ATTACH_NO_LOADS;
+        session->no_stores = attach->flags & WIRE_ATTACH_NO_STORES;
         session->state = SESSION_ATTACHED;
         session->daemon->metrics.sessions_opened_total++;
         if (!session->layout) {
