@@ -20,14 +20,15 @@ batched object calls.
 """
 from ._native import ffi, lib
 from .digest import DIGEST_BYTES, Identity, digest_chain
-from .layout import Group, GroupKind, Layout, Tensor
+from .layout import Group, GroupKind, Layout, Row, Tensor
 from .lease import Lease
-from .session import Match, Session, SessionError, SessionInfo
+from .session import Boundary, Match, Session, SessionError, SessionInfo
 from .status import Status
 
 __version__ = ffi.string(lib.kvt_version()).decode()
 
 __all__ = [
+    "Boundary",
     "DIGEST_BYTES",
     "Group",
     "GroupKind",
@@ -35,6 +36,7 @@ __all__ = [
     "Layout",
     "Lease",
     "Match",
+    "Row",
     "Session",
     "SessionError",
     "SessionInfo",

@@ -28,12 +28,24 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Row:
+    """What each shard of a run of neighbours holds; page_bytes and so on as in a Group."""
+
+    first_shard: int
+    page_bytes: int = 0
+    padded_bytes: int = 0
+    n_shards: int = 1
+    tensors: Sequence[Tensor] = ()
+
+
+@dataclass(frozen=True)
 class Group:
     """Layers that share one page shape.
 
     page_tokens: tokens of a page, 0 for STATE. page_bytes: un-padded, all layers, one
     shard; for STATE the bytes of the blob, 0 when its length varies. padded_bytes: with the
-    engine's padding, 0 for none. shards: 1 means replicated.
+    engine's padding, 0 for none. shards: 1 means replicated. rows: in place of page_bytes,
+    padded_bytes and tensors, when the shards do not all hold the same.
     """
 
     name: str
@@ -44,6 +56,7 @@ class Group:
     window_tokens: int = 0
     shards: int = 1
     tensors: Sequence[Tensor] = ()
+    rows: Sequence[Row] = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,7 @@ NUMBERS = ("draft_tokens", "chunk_tokens", "tp", "pp", "cp")
 GROUP_NUMBERS = (
     "kind", "shards", "page_tokens", "window_tokens", "page_bytes", "padded_bytes",
 )  # fmt: skip
+ROW_NUMBERS = ("first_shard", "n_shards", "page_bytes", "padded_bytes")
 
 
 @dataclass
@@ -106,12 +120,22 @@ class CLayout:
         c.name = self.string(group.name)
         for name in GROUP_NUMBERS:
             setattr(c, name, int(getattr(group, name)))
-        tensors = self.new("struct kvt_tensor[]", max(len(group.tensors), 1))
-        for tensor, t in zip(group.tensors, tensors):
+        self.fill_tensors(c, group.tensors)
+        if group.rows:
+            c.rows = self.new("struct kvt_row[]", len(group.rows))
+            c.n_rows = len(group.rows)
+        for i, row in enumerate(group.rows):
+            for name in ROW_NUMBERS:
+                setattr(c.rows[i], name, getattr(row, name))
+            self.fill_tensors(c.rows[i], row.tensors)
+
+    def fill_tensors(self, c: Any, tensors: Sequence[Tensor]) -> None:
+        """Of a struct kvt_group or kvt_row."""
+        c.tensors = self.new("struct kvt_tensor[]", max(len(tensors), 1))
+        c.n_tensors = len(tensors)
+        for tensor, t in zip(tensors, c.tensors[0 : len(tensors)]):
             t.name, t.dtype = self.string(tensor.name), self.string(tensor.dtype)
             t.bytes = tensor.bytes
-        c.tensors = tensors
-        c.n_tensors = len(group.tensors)
 
     def new(self, *arguments: Any) -> Any:
         self.keep.append(ffi.new(*arguments))

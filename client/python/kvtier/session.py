@@ -34,6 +34,19 @@ class SessionInfo:
 
 
 @dataclass(frozen=True)
+class Boundary:
+    """A usable boundary, and what it needs of all groups and shards."""
+
+    boundaries: int  #: which: the number of digests up to it
+    tokens: int
+    resident: bool  #: all of it is in host memory
+    n_objects: int
+    nbytes: int  #: to move; without states whose length the layout does not tell
+    nbytes_below: int  #: of these, not in host memory
+    exact: bool  #: nbytes is all of it
+
+
+@dataclass(frozen=True)
 class Match:
     """The longest usable prefix, as the presence table shows it."""
 
@@ -41,6 +54,10 @@ class Match:
     tokens: int
     resident_boundaries: int  #: of the longest usable prefix in host memory
     kv_boundaries: int  #: of the longest prefix of paged groups, with or without a state
+    usable: tuple[Boundary, ...] = ()  #: longest first, as many as were asked for
+    state_boundaries: int = 0  #: if asked for: the longest with its states, KV aside
+    replay_tokens: int = 0  #: ... tokens to compute again from there
+    checkpoint_boundaries: int = 0  #: if asked for: where a state would pay; 0: nowhere
 
 
 class Session:
@@ -50,7 +67,9 @@ class Session:
     `kvtierctl sessions`. engine_id: 16 bytes shared by the processes of one engine, None
     for a random one. shards: those on this node, None for all. connect_timeout: seconds to
     wait for the daemon; when it does not come the session exists all the same, everything
-    misses, and it goes on trying.
+    misses, and it goes on trying. partial_layout: the rows of other shards are told by other
+    processes of the engine; everything misses until all are known (see `wait_attached`).
+    rank, n_ranks: of this process on this node, for `is_mine`.
 
     ValueError: the layout is wrong. SessionError: the daemon refuses. All methods may be
     called from any thread; `close` last. `tokens` is a buffer of 4-byte integers (no copy)
@@ -66,6 +85,9 @@ class Session:
         engine_id: Optional[bytes] = None,
         shards: Optional[Sequence[int]] = None,
         connect_timeout: float = 5.0,
+        partial_layout: bool = False,
+        rank: int = 0,
+        n_ranks: int = 1,
     ) -> None:
         self._session: Any = None
         self._leases: set[Lease] = set()
@@ -87,6 +109,8 @@ class Session:
         options.shards = new("uint16_t[]", shards)
         options.n_shards = len(shards or ())
         options.connect_timeout_ns = int(connect_timeout * 1e9)
+        options.flags = lib.KVT_OPEN_PARTIAL_LAYOUT if partial_layout else 0
+        options.rank, options.n_ranks = rank, n_ranks
         self._open(options)
 
     def _open(self, options: Any) -> None:
@@ -150,10 +174,29 @@ class Session:
             last_error=ffi.string(c.last_error).decode(errors="replace"),
         )
 
-    def match(self, digests: Any, prompt_tokens: int = 0, max_tokens: int = 0) -> Match:
+    def wait_attached(self, timeout: float = 30.0) -> Status:
+        """OK: the daemon answers and the layout is whole. PENDING: rows are missing still."""
+        return checked(lib.kvt_wait_attached(self._handle(), int(timeout * 1e9)), "wait_attached")
+
+    def is_mine(self, group: int, shard: int, boundary: int) -> bool:
+        """Whether this rank is to store that object; boundaries count from 1."""
+        return bool(lib.kvt_is_mine(self._handle(), group, shard, boundary))
+
+    def match(
+        self,
+        digests: Any,
+        prompt_tokens: int = 0,
+        max_tokens: int = 0,
+        *,
+        usable: int = 0,
+        state: bool = False,
+        checkpoint: bool = False,
+    ) -> Match:
         """The longest usable prefix of a digest chain; a hint, and no system call.
 
-        digests: buffer of n x 32 bytes, one a boundary, in order. max_tokens: 0 for no limit.
+        digests: buffer of n x 32 bytes, one a boundary, in order. max_tokens: 0 for no
+        limit. usable: how many usable boundaries to list. state, checkpoint: fill in those
+        members of the answer.
         """
         data = ffi.from_buffer(digests)
         if len(data) % DIGEST_BYTES:
@@ -163,10 +206,24 @@ class Session:
         query.digests = ffi.cast("struct kvt_digest *", data)
         query.n_digests = len(data) // DIGEST_BYTES
         query.prompt_tokens, query.max_tokens = prompt_tokens, max_tokens
+        query.flags = (lib.KVT_MATCH_STATE if state else 0) | (
+            lib.KVT_MATCH_CHECKPOINT if checkpoint else 0
+        )
+        found = ffi.new("struct kvt_boundary[]", max(usable, 1))
+        query.usable, query.n_usable = found, usable
         c = ffi.new("struct kvt_match *")
         c.size = ffi.sizeof("struct kvt_match")
         checked(lib.kvt_match(self._handle(), query, c), "match")
-        return Match(c.boundaries, c.tokens, c.resident_boundaries, c.kv_boundaries)
+        return Match(
+            boundaries=c.boundaries,
+            tokens=c.tokens,
+            resident_boundaries=c.resident_boundaries,
+            kv_boundaries=c.kv_boundaries,
+            usable=tuple(_boundary(found[i]) for i in range(min(c.n_usable, usable))),
+            state_boundaries=c.state_boundaries,
+            replay_tokens=c.replay_tokens,
+            checkpoint_boundaries=c.checkpoint_boundaries,
+        )
 
     def find(
         self, tokens: Tokens, *, identity: Identity = NO_IDENTITY, group: int = 0, shard: int = 0
@@ -268,6 +325,18 @@ class Session:
         lease = Lease(self, c, writable, timeout)
         self._leases.add(lease)
         return lease
+
+
+def _boundary(c: Any) -> Boundary:
+    return Boundary(
+        boundaries=c.boundaries,
+        tokens=c.tokens,
+        resident=bool(c.flags & lib.KVT_BOUNDARY_RESIDENT),
+        n_objects=c.n_objects,
+        nbytes=c.bytes,
+        nbytes_below=c.bytes_below,
+        exact=not c.flags & lib.KVT_BOUNDARY_BYTES_UNKNOWN,
+    )
 
 
 class _Blob:
