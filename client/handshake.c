@@ -202,22 +202,8 @@ static bool check_layout(struct kvt_session *session, const struct wire_attached
         return same;
 }
 
-static void on_attached(struct kvt_session *session, const struct wire_attached *attached)
+static void come_up(struct kvt_session *session)
 {
-        struct why why = {"out of memory"};
-
-        if (attached->status != KVT_OK && attached->status != KVT_PENDING) {
-                refuse(session, (enum kvt_status)attached->status, attached->why,
-                       sizeof(attached->why));
-                return;
-        }
-        if (attached->status == KVT_PENDING)
-                why_set(&session->last_error, "%.*s",
-                        (int)strnlen(attached->why, sizeof(attached->why)), attached->why);
-        else if (!check_layout(session, attached, &why)) {
-                refuse(session, KVT_REFUSED, why.text, sizeof(why.text));
-                return;
-        }
         memcpy(session->boot_id, session->era->boot_id, sizeof(session->boot_id));
         session->n_attached++;
         session->backoff_ns = KVT__BACKOFF_NS_MIN;
@@ -229,7 +215,28 @@ static void on_attached(struct kvt_session *session, const struct wire_attached 
         pthread_cond_broadcast(&session->changed);
 }
 
-/* The other processes' rows are in. */
+static void on_attached(struct kvt_session *session, const struct wire_attached *attached)
+{
+        struct why why = {"out of memory"};
+
+        if (attached->status != KVT_OK && attached->status != KVT_PENDING) {
+                refuse(session, (enum kvt_status)attached->status, attached->why,
+                       sizeof(attached->why));
+                return;
+        }
+        if (attached->status == KVT_PENDING) {
+                why_set(&session->last_error, "%.*s",
+                        (int)strnlen(attached->why, sizeof(attached->why)), attached->why);
+        } else if (session->asked_is_partial) {
+                return; /* the whole layout follows */
+        } else if (!check_layout(session, attached, &why)) {
+                refuse(session, KVT_REFUSED, why.text, sizeof(why.text));
+                return;
+        }
+        come_up(session);
+}
+
+/* Every row is in. */
 static void on_layout(struct kvt_session *session, const struct wire_layout *message)
 {
         struct layout layout;
@@ -241,7 +248,10 @@ static void on_layout(struct kvt_session *session, const struct wire_layout *mes
                 return;
         }
         use_layout(session, message->layout, &layout, &message->layout_id);
-        kvt__pin_again(session);
+        if (session->phase == KVT__ATTACHING)
+                come_up(session);
+        else
+                kvt__pin_again(session);
         pthread_cond_broadcast(&session->changed);
 }
 
@@ -267,7 +277,8 @@ void kvt__handshake_step(struct kvt_session *session, const void *packet, int fd
                 on_arena(session, packet, fd);
         else if (header->kind == WIRE_ATTACHED && phase == KVT__ATTACHING)
                 on_attached(session, packet);
-        else if (header->kind == WIRE_LAYOUT && phase == KVT__UP && !session->layout)
+        else if (header->kind == WIRE_LAYOUT && session->asked_is_partial && !session->layout &&
+                 phase >= KVT__ATTACHING)
                 on_layout(session, packet);
         else
                 kvt__session_break(session, "the daemon sent %s out of order",

@@ -291,8 +291,8 @@ static enum kvt_status set_identity(struct kvt_session *session, const struct kv
                 return fail(KVT_NO_MEMORY, why, "no random bytes for the engine id");
         if (!options->layout)
                 return fail(KVT_INVALID, why, "kvt_options.layout is missing");
-        r = kvt__layout_encode(&session->asked, options->layout,
-                               options->flags & KVT_OPEN_PARTIAL_LAYOUT, why);
+        session->asked_is_partial = options->flags & KVT_OPEN_PARTIAL_LAYOUT;
+        r = kvt__layout_encode(&session->asked, options->layout, session->asked_is_partial, why);
         if (r)
                 return r == -ENOMEM ? KVT_NO_MEMORY : KVT_INVALID;
         return set_shards(session, options, why);

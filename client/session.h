@@ -55,6 +55,7 @@ struct kvt_session {
         struct kvt__rank rank;
         uint32_t open_flags; /* KVT_OPEN_* */
         struct kvt__layout_encoding asked;
+        bool asked_is_partial;
         pthread_t thread;
         int wake_fd;  /* wakes the thread */
         int ready_fd; /* readable while completions wait */

@@ -122,9 +122,12 @@ static uint32_t join(struct session *session, const struct wire_attach *attach,
                                              : KVT_WIRE_OK;
 }
 
-/* OK, PENDING (@why names a row that is missing), or why the session is refused. */
+/*
+ * OK, PENDING (@why names a row that is missing), or why the session is refused.
+ * @ret_knows_part: it has to be told the whole.
+ */
 static uint32_t take_layout(struct session *session, const struct wire_attach *attach,
-                            struct why *why)
+                            bool *ret_knows_part, struct why *why)
 {
         _cleanup_free_ struct layout *asked = malloc(sizeof(*asked));
         uint32_t status;
@@ -138,8 +141,8 @@ static uint32_t take_layout(struct session *session, const struct wire_attach *a
                 status = join(session, attach, asked, why);
         if (status)
                 return status;
-        /* Who knew a part only is told the whole by LAYOUT, also when it is there already. */
-        if (asked->is_partial)
+        *ret_knows_part = asked->is_partial;
+        if (!session->part.assembly->whole)
                 return KVT_WIRE_PENDING;
         use_layout(session);
         return KVT_WIRE_OK;
@@ -167,7 +170,7 @@ static void tell_waiting(struct layout_assembly *assembly)
 {
         struct layout_member *member;
 
-        LIST_FOREACH(member, &assembly->members, link) {
+        TAILQ_FOREACH(member, &assembly->members, link) {
                 struct session *session = session_of(member);
 
                 if (session->state != SESSION_ATTACHED || session->layout)
@@ -217,6 +220,7 @@ void attach_request(struct session *session, const struct wire_attach *attach)
 {
         struct wire_attached attached = {0};
         struct why why = {""};
+        bool knows_part = false;
 
         if (session->state != SESSION_WELCOMED || !session->wants_table) {
                 session_close(session, METRICS_GARBAGE, "garbage", "ATTACH in the wrong state");
@@ -225,13 +229,16 @@ void attach_request(struct session *session, const struct wire_attach *attach)
         message_header_init(&attached.header, WIRE_ATTACHED, attach->header.request, session->id,
                             session->daemon->boot_id);
         attached.header.length = sizeof(attached);
-        attached.status = take_layout(session, attach, &why);
+        attached.status = take_layout(session, attach, &knows_part, &why);
         handshake_put_text(attached.why, sizeof(attached.why), why.text);
         if (attached.status && attached.status != KVT_WIRE_PENDING)
                 refuse(session, attached.status, &why);
         else
                 accept_session(session, attach, &attached);
         session_send(session, &attached, sizeof(attached), -1);
-        if (session->part.assembly && session->part.assembly->number)
-                tell_waiting(session->part.assembly);
+        if (!session->layout)
+                return;
+        if (knows_part)
+                send_layout(session);
+        tell_waiting(session->part.assembly);
 }

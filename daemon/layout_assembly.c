@@ -31,13 +31,14 @@ static struct layout_assembly *new_assembly(struct layout_assembly_list *assembl
                 return NULL;
         assembly->domain = domain;
         memcpy(assembly->engine_id, engine_id, sizeof(assembly->engine_id));
+        TAILQ_INIT(&assembly->members);
         LIST_INSERT_HEAD(assemblies, assembly, link);
         return assembly;
 }
 
 static void free_if_empty(struct layout_assembly *assembly)
 {
-        if (!assembly || !LIST_EMPTY(&assembly->members))
+        if (!assembly || !TAILQ_EMPTY(&assembly->members))
                 return;
         LIST_REMOVE(assembly, link);
         free(assembly->whole);
@@ -55,7 +56,7 @@ static int merge_members(struct layout *merged, const struct layout_assembly *as
 
         if (!known)
                 return err_raise(-ENOMEM);
-        LIST_FOREACH(member, &assembly->members, link) {
+        TAILQ_FOREACH(member, &assembly->members, link) {
                 r = layout_decode_partial(known, member->asked, member->asked_bytes, NULL);
                 if (!r)
                         r = layout_merge(merged, known, &refusal->conflict);
@@ -224,7 +225,7 @@ int layout_assembly_join(struct layout_assembly_list *assemblies, struct layout_
                 return r;
         }
         member->assembly = assembly;
-        LIST_INSERT_HEAD(&assembly->members, member, link);
+        TAILQ_INSERT_TAIL(&assembly->members, member, link);
         return 0;
 }
 
@@ -234,7 +235,7 @@ void layout_assembly_leave(struct layout_member *member)
 
         if (!assembly)
                 return;
-        LIST_REMOVE(member, link);
+        TAILQ_REMOVE(&assembly->members, member, link);
         member->assembly = NULL;
         free(steal_ptr(member->asked));
         free_if_empty(assembly);

@@ -28,19 +28,19 @@ enum {
 struct layout_assembly;
 
 struct layout_member {
-        LIST_ENTRY(layout_member) link;
+        TAILQ_ENTRY(layout_member) link;
         struct layout_assembly *assembly; /* NULL: in none */
         uint8_t *asked;                   /* the encoding, if in one */
         size_t asked_bytes;
 };
 
-LIST_HEAD(layout_member_list, layout_member);
+TAILQ_HEAD(layout_member_list, layout_member);
 
 struct layout_assembly {
         LIST_ENTRY(layout_assembly) link;
         uint32_t domain;
         uint8_t engine_id[16];
-        struct layout_member_list members;
+        struct layout_member_list members; /* oldest first */
         struct layout *whole; /* NULL: rows are missing. Points into encoding */
         uint8_t *encoding;
         size_t encoding_bytes;
