@@ -209,6 +209,45 @@ START_TEST(all_usable_boundaries_are_told_longest_first)
 }
 END_TEST
 
+static uint32_t hint(const struct hybrid_prompt *prompt)
+{
+        return hybrid_query(&engine, prompt,
+                            (struct kvt_match_query){.prompt_tokens = prompt->n_tokens,
+                                                     .flags = KVT_MATCH_CHECKPOINT})
+                .checkpoint_boundaries;
+}
+
+START_TEST(a_checkpoint_is_wanted_where_prompts_branch)
+{
+        struct hybrid_prompt first, second, third;
+
+        start(64 * MIB);
+        first = prompt_of(6);
+        second = hybrid_branch(&engine, 1, 3, 2, first.n_tokens);
+        third = hybrid_branch(&engine, 1, 3, 3, first.n_tokens);
+        hybrid_store_run(&engine, &first, 1, 6, HYBRID_KV);
+        hybrid_store_run(&engine, &first, 6, 6, HYBRID_STATES);
+        ck_assert_uint_eq(hint(&first), 0);
+        /* The second prompt finds KV of three chunks that it cannot use. */
+        ck_assert_uint_eq(hybrid_usable(&engine, &second), 0);
+        ck_assert_uint_eq(hint(&second), 3);
+        ck_assert_int_eq(hybrid_store(&engine, &second, 3, HYBRID_STATES, 0, 0), KVT_OK);
+        hybrid_store_run(&engine, &second, 4, 6, HYBRID_KV);
+        ck_assert_uint_eq(hint(&second), 0);
+        /* So that the third can. */
+        ck_assert_uint_eq(hybrid_usable(&engine, &third), 3);
+        ck_assert_uint_eq(hint(&third), 0);
+        /* The tree is known from NVMe, too. */
+        hybrid_drop(&fixture, &first, 3, HYBRID_STATE, -1);
+        daemon_wait_written(&fixture);
+        daemon_kill(&fixture);
+        daemon_start(&fixture);
+        flow_wait_attached(engine.session);
+        ck_assert_uint_eq(hint(&third), 3);
+        stop();
+}
+END_TEST
+
 START_TEST(one_missing_shard_makes_a_boundary_unusable)
 {
         struct hybrid_prompt prompt;
@@ -396,6 +435,7 @@ int main(void)
                 one_evicted_chunk_in_the_middle_ends_the_prefix,
                 a_window_needs_its_trailing_chunks_and_no_others,
                 all_usable_boundaries_are_told_longest_first,
+                a_checkpoint_is_wanted_where_prompts_branch,
                 one_missing_shard_makes_a_boundary_unusable,
                 boundaries_stay_usable_from_nvme_and_over_a_restart,
                 an_engine_with_another_layout_misses,

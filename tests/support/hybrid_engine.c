@@ -91,8 +91,10 @@ void hybrid_close(struct hybrid_engine *engine)
         engine->session = NULL;
 }
 
-struct hybrid_prompt hybrid_prompt(const struct hybrid_engine *engine, uint64_t seed,
-                                   uint32_t n_tokens, const char *salt)
+/* @n_shared tokens by @seed, the others by @branch_seed. */
+static struct hybrid_prompt chain(const struct hybrid_engine *engine, uint64_t seed,
+                                  uint32_t n_shared, uint64_t branch_seed, uint32_t n_tokens,
+                                  const char *salt)
 {
         struct kvt_identity identity = {
                 .size = sizeof(identity), .salt = salt, .salt_bytes = salt ? strlen(salt) : 0};
@@ -102,11 +104,26 @@ struct hybrid_prompt hybrid_prompt(const struct hybrid_engine *engine, uint64_t 
         ck_assert_uint_le(n_tokens, sizeof(tokens) / sizeof(tokens[0]));
         prompt.n_boundaries = n_tokens / engine->layout.chunk_tokens;
         ck_assert_uint_le(prompt.n_boundaries, HYBRID_BOUNDARIES_MAX);
-        content_fill(tokens, 0, n_tokens * sizeof(tokens[0]), seed, 0);
+        content_fill(tokens, 0, n_shared * sizeof(tokens[0]), seed, 0);
+        content_fill(tokens + n_shared, 0, (n_tokens - n_shared) * sizeof(tokens[0]), branch_seed,
+                     0);
         ck_assert_int_eq(kvt_digest_chain(&identity, tokens, n_tokens, engine->layout.chunk_tokens,
                                           prompt.digests, NULL),
                          KVT_OK);
         return prompt;
+}
+
+struct hybrid_prompt hybrid_prompt(const struct hybrid_engine *engine, uint64_t seed,
+                                   uint32_t n_tokens, const char *salt)
+{
+        return chain(engine, seed, n_tokens, seed, n_tokens, salt);
+}
+
+struct hybrid_prompt hybrid_branch(const struct hybrid_engine *engine, uint64_t seed,
+                                   uint32_t boundary, uint64_t branch_seed, uint32_t n_tokens)
+{
+        return chain(engine, seed, boundary * engine->layout.chunk_tokens, branch_seed, n_tokens,
+                     NULL);
 }
 
 struct kvt_completion hybrid_call(struct hybrid_engine *engine, hybrid_submit submit, uint64_t set,

@@ -62,6 +62,10 @@ struct hybrid_prompt {
 struct hybrid_prompt hybrid_prompt(const struct hybrid_engine *engine, uint64_t seed,
                                    uint32_t n_tokens, const char *salt);
 
+/* As that of @seed up to @boundary, and by @branch_seed behind it. */
+struct hybrid_prompt hybrid_branch(const struct hybrid_engine *engine, uint64_t seed,
+                                   uint32_t boundary, uint64_t branch_seed, uint32_t n_tokens);
+
 /* ---- one call at a time, waited for ---- */
 
 typedef enum kvt_status (*hybrid_submit)(struct kvt_session *session, const struct kvt_call *call,
