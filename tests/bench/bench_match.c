@@ -131,7 +131,8 @@ static double now_us(void)
 /* The daemon's table in place of the fake's small one. */
 static void use_large_table(void)
 {
-        uint32_t n_banks = (scenario->n_groups * scenario->n_shards - 1) / PRESENCE_CELLS_PER_BANK + 1;
+        uint32_t n_cells = scenario->n_groups * scenario->n_shards;
+        uint32_t n_banks = (n_cells - 1) / PRESENCE_CELLS_PER_BANK + 1;
 
         if (presence_table_new(&table, BOUNDARIES * n_banks, fake.boot_id, 100000000))
                 die("no table");
