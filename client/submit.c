@@ -332,8 +332,8 @@ static enum kvt_status check(struct kvt_session *session, struct kvt_call *ret_o
 
 static enum kvt_status check_room(const struct kvt_session *session)
 {
-        bool is_full = session->calls.n >= KVT__CALLS_MAX ||
-                       session->outbox.bytes > KVT__OUTBOX_BYTES_MAX;
+        bool is_full =
+                session->calls.n >= KVT__CALLS_MAX || session->outbox.bytes > KVT__OUTBOX_BYTES_MAX;
 
         return is_full ? KVT_REFUSED : KVT_OK;
 }

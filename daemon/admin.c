@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "daemon/admin.h"
 #include "daemon/admin_layouts.h"
+#include "daemon/admin_mark.h"
 #include "daemon/admin_objects.h"
+#include "daemon/admin_show.h"
 #include "daemon/admin_status.h"
 #include "daemon/daemon.h"
 #include "daemon/removal.h"
@@ -38,8 +40,7 @@ static void send_text(struct session *session, uint64_t request, const char *tex
         } while (left);
 }
 
-/* Takes over @answer; NULL stands for out of memory. Each document ends with a newline. */
-static void reply(struct session *session, uint64_t request, json_t *answer, bool more)
+void admin_reply(struct session *session, uint64_t request, json_t *answer, bool more)
 {
         _cleanup_free_ char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
         _cleanup_free_ char *line = NULL;
@@ -82,13 +83,14 @@ static json_t *kick(const struct session *asker, const json_t *arguments)
 static void on_verify_progress(struct session *session, uint64_t request,
                                const struct verify_progress *progress)
 {
-        reply(session, request,
-              json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "ok", 1, "done",
-                        (json_int_t)progress->done, "total", (json_int_t)progress->total, "bytes",
-                        (json_int_t)progress->bytes, "corrupt", (json_int_t)progress->corrupt,
-                        "stale", (json_int_t)progress->stale, "failed",
-                        (json_int_t)progress->failed, "finished", (int)progress->finished),
-              !progress->finished);
+        admin_reply(session, request,
+                    json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "ok", 1, "done",
+                              (json_int_t)progress->done, "total", (json_int_t)progress->total,
+                              "bytes", (json_int_t)progress->bytes, "corrupt",
+                              (json_int_t)progress->corrupt, "stale", (json_int_t)progress->stale,
+                              "failed", (json_int_t)progress->failed, "finished",
+                              (int)progress->finished),
+                    !progress->finished);
 }
 
 static void verify(struct session *session, uint64_t request)
@@ -96,10 +98,10 @@ static void verify(struct session *session, uint64_t request)
         int r = verify_start(session->daemon, session, on_verify_progress, request);
 
         if (r)
-                reply(session, request,
-                      r == -EBUSY ? admin_error("verify: another verification is running")
-                                  : admin_error("verify: %s", strerror(-r)),
-                      false);
+                admin_reply(session, request,
+                            r == -EBUSY ? admin_error("verify: another verification is running")
+                                        : admin_error("verify: %s", strerror(-r)),
+                            false);
 }
 
 static json_t *describe_removal(const struct removal_result *result)
@@ -111,7 +113,7 @@ static json_t *describe_removal(const struct removal_result *result)
 static void on_removed(struct session *session, uint64_t request,
                        const struct removal_result *result)
 {
-        reply(session, request, describe_removal(result), false);
+        admin_reply(session, request, describe_removal(result), false);
 }
 
 static void removal(struct session *session, uint64_t number, const json_t *arguments, bool clear)
@@ -127,7 +129,7 @@ static void removal(struct session *session, uint64_t number, const json_t *argu
 
         if (!error && request.is_of_boundary) {
                 removal_of_boundary(session->daemon, &request, &result);
-                reply(session, number, describe_removal(&result), false);
+                admin_reply(session, number, describe_removal(&result), false);
                 return;
         }
         if (!error)
@@ -136,7 +138,7 @@ static void removal(struct session *session, uint64_t number, const json_t *argu
                 error = r == -EBUSY ? admin_error("another evict or clear is running")
                                     : admin_error("%s", strerror(-r));
         if (r || error)
-                reply(session, number, error, false);
+                admin_reply(session, number, error, false);
 }
 
 static const struct {
@@ -146,7 +148,6 @@ static const struct {
         {"status", admin_status},
         {"layouts", admin_layouts},
         {"ls", admin_ls},
-        {"show", admin_show},
 };
 
 static json_t *run(struct session *session, const char *name, const json_t *arguments)
@@ -161,10 +162,11 @@ static json_t *run(struct session *session, const char *name, const json_t *argu
         return admin_error("\"%s\" is not a command of this daemon", name);
 }
 
-/* Commands that read or drop what lies on NVMe. */
+/* Commands that need to know what lies on NVMe. */
 static bool touches_tiers(const char *name)
 {
-        return !strcmp(name, "verify") || !strcmp(name, "evict") || !strcmp(name, "clear");
+        return !strcmp(name, "verify") || !strcmp(name, "evict") || !strcmp(name, "clear") ||
+               !strcmp(name, "show") || admin_is_mark(name);
 }
 
 void admin_command(struct session *session, const struct wire_header *header)
@@ -174,34 +176,39 @@ void admin_command(struct session *session, const struct wire_header *header)
         const char *name;
 
         if (!session->is_admin) {
-                reply(session, header->request,
-                      admin_error("uid %u may not give admin commands: be root, or join the "
-                                  "group of admin.group",
-                                  session->uid),
-                      false);
+                admin_reply(session, header->request,
+                            admin_error("uid %u may not give admin commands: be root, or join the "
+                                        "group of admin.group",
+                                        session->uid),
+                            false);
                 return;
         }
         arguments =
                 json_loadb(message_text(header), header->n_items, JSON_REJECT_DUPLICATES, &error);
         name = json_string_value(json_object_get(arguments, "command"));
         if (header->flags & WIRE_MORE)
-                reply(session, header->request, admin_error("a command must fit one message"),
-                      false);
+                admin_reply(session, header->request, admin_error("a command must fit one message"),
+                            false);
         else if (!arguments)
-                reply(session, header->request,
-                      admin_error("not JSON: %s at byte %d", error.text, error.position), false);
+                admin_reply(session, header->request,
+                            admin_error("not JSON: %s at byte %d", error.text, error.position),
+                            false);
         else if (!name)
-                reply(session, header->request, admin_error("no \"command\": it must be a string"),
-                      false);
+                admin_reply(session, header->request,
+                            admin_error("no \"command\": it must be a string"), false);
         else if (!session->daemon->recovered && touches_tiers(name))
-                reply(session, header->request,
-                      admin_error("the NVMe tier is being recovered: try again"), false);
+                admin_reply(session, header->request,
+                            admin_error("the NVMe tier is being recovered: try again"), false);
+        else if (!strcmp(name, "show"))
+                admin_show(session, header->request, arguments);
+        else if (admin_is_mark(name))
+                admin_mark(session, header->request, name, arguments);
         else if (!strcmp(name, "verify"))
                 verify(session, header->request);
         else if (!strcmp(name, "evict") || !strcmp(name, "clear"))
                 removal(session, header->request, arguments, *name == 'c');
         else
-                reply(session, header->request, run(session, name, arguments), false);
+                admin_reply(session, header->request, run(session, name, arguments), false);
         json_decref(arguments);
 }
 

@@ -10,7 +10,11 @@
  *                               (model, groups, rows), when that is "known"; "differences" from
  *                               the first layout of the same model; "next" begins the next page
  *   ls    after, limit, layout  a page of objects in index order; "next" begins the next page
- *   show  digest [layout]       everything known of the objects of one boundary
+ *   show  digest [layout]       everything known of the objects of one boundary; "boot_id" of
+ *                               this run, to hold against each "writer_boot_id"
+ *   pin, unpin  digest [layout] keeps a boundary and all above it from eviction, or no longer
+ *   reclaim     digest [layout] "below", "prefix" or both: drops what hangs on a boundary, or it
+ *                               and what is above it: {"objects", "bytes", "kept"}
  *   evict layout [tier]         drops what is not leased from one tier ("host", "nvme"); the
  *                               answer comes when all of it has been looked at: {"objects",
  *                               "bytes", "kept"}
@@ -27,7 +31,15 @@
  */
 #pragma once
 
+#include <jansson.h>
+
 #include "daemon/session.h"
+
+/*
+ * Answers with a document, which it takes over; NULL stands for out of memory. @more:
+ * further documents follow. Each ends with a newline.
+ */
+void admin_reply(struct session *session, uint64_t request, json_t *answer, bool more);
 
 void admin_command(struct session *session, const struct wire_header *header);
 

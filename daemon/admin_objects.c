@@ -78,13 +78,12 @@ static json_t *describe_host(struct daemon *daemon, const struct index_object *o
         if (object->host == INDEX_NONE)
                 return json_null();
         copy = host_copy_at(&daemon->cache.copies, object->host);
-        return json_pack("{s:s, s:I, s:I, s:b, s:b, s:I}", "state", copy_state(copy), "leases",
+        return json_pack("{s:s, s:I, s:I, s:b, s:b}", "state", copy_state(copy), "leases",
                          (json_int_t)copy->n_leases, "extents", (json_int_t)copy->n_extents,
-                         "checksums", copy->checksums != NULL, "unwritten", (int)copy->dirty,
-                         "committed_ns", (json_int_t)copy->committed_ns);
+                         "checksums", copy->checksums != NULL, "unwritten", (int)copy->dirty);
 }
 
-static json_t *describe_object(struct daemon *daemon, const struct index_object *object)
+json_t *admin_describe_object(struct daemon *daemon, const struct index_object *object)
 {
         struct index *index = daemon->cache.index;
         const struct index_boundary *boundary = index_boundary_at(index, object->boundary);
@@ -100,7 +99,8 @@ static json_t *describe_object(struct daemon *daemon, const struct index_object 
         if (object->flags & INDEX_CROPPABLE)
                 index_covers(index, object, &n_covers);
         return json_pack(
-                "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:o}",
+                "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, "
+                "s:b, s:b, s:o}",
                 "layout", layout, "digest", digest, "parent", parent, "parent_unknown",
                 !!(boundary->flags & INDEX_PARENT_UNKNOWN), "group", (json_int_t)object->group,
                 "shard", (json_int_t)object->shard, "bytes", (json_int_t)object->raw_bytes,
@@ -108,7 +108,8 @@ static json_t *describe_object(struct daemon *daemon, const struct index_object 
                 (json_int_t)object->generation, "children", (json_int_t)boundary->n_children,
                 "in_host", object->host != INDEX_NONE, "in_nvme", object->place.claim != 0,
                 "croppable", !!(object->flags & INDEX_CROPPABLE), "covers", (json_int_t)n_covers,
-                "host", describe_host(daemon, object));
+                "pinned_in_host", !!(object->flags & INDEX_PINNED_HOST), "pinned_in_nvme",
+                !!(object->flags & INDEX_PINNED_NVME), "host", describe_host(daemon, object));
 }
 
 static json_int_t integer_or(const json_t *arguments, const char *name, json_int_t absent)
@@ -139,7 +140,7 @@ json_t *admin_ls(struct daemon *daemon, const json_t *arguments)
         while ((json_int_t)json_array_size(objects) < limit &&
                (object = index_scan(index, &position, &steps)))
                 if (!layout || index_boundary_at(index, object->boundary)->layout == layout)
-                        json_array_append_new(objects, describe_object(daemon, object));
+                        json_array_append_new(objects, admin_describe_object(daemon, object));
         return json_pack("{s:b, s:o, s:I, s:b}", "ok", 1, "objects", objects, "next",
                          (json_int_t)position, "end", index_scan_has_ended(index, position));
 }
@@ -155,34 +156,6 @@ bool admin_parse_digest(const char *text, struct digest *ret_digest)
                 ret_digest->bytes[i] = (uint8_t)byte;
         }
         return true;
-}
-
-json_t *admin_show(struct daemon *daemon, const json_t *arguments)
-{
-        const char *text = json_string_value(json_object_get(arguments, "digest"));
-        struct index *index = daemon->cache.index;
-        json_t *objects, *error = NULL;
-        struct digest digest;
-        uint16_t layout;
-
-        if (!text || !admin_parse_digest(text, &digest))
-                return admin_error("show: \"digest\" must be 64 hex digits: see kvtierctl ls");
-        if (admin_find_layout(daemon, arguments, true, &layout, &error))
-                return error;
-        objects = json_array();
-        for (uint32_t i = 1; i <= index_n_layouts(index); i++) {
-                const struct index_boundary *boundary;
-                uint32_t id;
-
-                if (layout && layout != i)
-                        continue;
-                boundary = index_find_boundary(index, (uint16_t)i, &digest);
-                for (id = boundary ? boundary->first_object : INDEX_NONE; id != INDEX_NONE;
-                     id = index_object_at(index, id)->next)
-                        json_array_append_new(objects,
-                                              describe_object(daemon, index_object_at(index, id)));
-        }
-        return json_pack("{s:b, s:o}", "ok", 1, "objects", objects);
 }
 
 /* A group or shard, or REMOVAL_ANY when the member is absent. False when it is neither. */

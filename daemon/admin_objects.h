@@ -9,6 +9,7 @@
 #include "proto/key.h"
 
 struct daemon;
+struct index_object;
 
 /*
  * The layout that the member "layout" names by a prefix. 0: *@ret_layout is its number, or
@@ -22,7 +23,7 @@ bool admin_parse_digest(const char *text, struct digest *ret_digest);
 
 /* Each returns a new object, or NULL when out of memory. */
 json_t *admin_ls(struct daemon *daemon, const json_t *arguments);
-json_t *admin_show(struct daemon *daemon, const json_t *arguments);
+json_t *admin_describe_object(struct daemon *daemon, const struct index_object *object);
 
 /*
  * What evict, or with @clear clear, is to remove: fills *@ret_request, but for who asks.

@@ -74,8 +74,7 @@ void marks_init(struct marks *marks)
 
 static bool has_more(const struct mark_job *job, const struct budget *budget)
 {
-        return budget->steps && budget->drops &&
-               job->daemon->cache.n_forgetting < FORGETS_MAX;
+        return budget->steps && budget->drops && job->daemon->cache.n_forgetting < FORGETS_MAX;
 }
 
 static void take_step(struct budget *budget)
@@ -211,9 +210,9 @@ static bool is_leased(struct mark_job *job, const struct index_boundary *boundar
 
         for (uint32_t id = boundary->first_object; id;) {
                 const struct index_object *object = index_object_at(cache->index, id);
-                const struct host_copy *copy =
-                        object->host != INDEX_NONE ? host_copy_at(&cache->copies, object->host)
-                                                   : transfer_arriving(cache, object);
+                const struct host_copy *copy = object->host != INDEX_NONE
+                                                       ? host_copy_at(&cache->copies, object->host)
+                                                       : transfer_arriving(cache, object);
 
                 if (copy && copy->n_leases)
                         return true;
@@ -236,9 +235,8 @@ static uint32_t judge(struct mark_job *job, const struct index_boundary *boundar
 }
 
 /* The next above that is more than a place in the tree: such go with their last child. */
-static const struct index_boundary *next_above(struct mark_job *job,
-                                               const struct index_boundary *boundary,
-                                               struct budget *budget)
+static const struct index_boundary *
+next_above(struct mark_job *job, const struct index_boundary *boundary, struct budget *budget)
 {
         struct index *index = job->daemon->cache.index;
         const struct index_boundary *above = parent_of(index, boundary);
@@ -254,8 +252,7 @@ static const struct index_boundary *next_above(struct mark_job *job,
 static bool climb_one(struct mark_job *job, struct mark_item *item, struct budget *budget)
 {
         struct index *index = job->daemon->cache.index;
-        const struct index_boundary *boundary =
-                index_find_boundary(index, job->layout, &job->next);
+        const struct index_boundary *boundary = index_find_boundary(index, job->layout, &job->next);
         const struct index_boundary *above;
         bool stays;
         uint32_t status = boundary ? judge(job, boundary) : KVT_WIRE_MISS;

@@ -34,7 +34,7 @@ struct marks {
 };
 
 struct mark_result {
-        uint32_t status; /* the first that is not OK */
+        uint32_t status;         /* the first that is not OK */
         uint64_t objects, bytes; /* reclaimed */
         uint64_t kept;           /* to be reclaimed, but pinned */
 };

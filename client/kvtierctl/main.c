@@ -14,6 +14,7 @@ static const struct {
         {"status", status_command}, {"sessions", sessions_command}, {"layouts", layouts_command},
         {"ls", ls_command},         {"show", show_command},         {"top", top_command},
         {"verify", verify_command}, {"evict", evict_command},       {"clear", clear_command},
+        {"pin", pin_command},       {"unpin", unpin_command},       {"reclaim", reclaim_command},
         {"kick", kick_command},     {"bench", bench_command},       {"doctor", doctor_command},
 };
 
@@ -59,6 +60,9 @@ static const char main_doc[] =
         "  verify             reads and checks every object on NVMe\n"
         "  evict LAYOUT       drops a layout, or a boundary, from host memory (or --tier=nvme)\n"
         "  clear LAYOUT       drops a layout, or a boundary, from every tier\n"
+        "  reclaim KEY        drops what is no longer wanted: --below, --prefix\n"
+        "  pin KEY            keeps a boundary and all above it\n"
+        "  unpin KEY          ends that\n"
         "  kick SESSION       ends a session\n"
         "  bench              measures store, load and match\n"
         "  doctor             what is configured badly, and the remedy\n"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/kvtierctl/command.h"
 #include "client/kvtierctl/table.h"
@@ -158,7 +159,37 @@ static void print_host(const json_t *host)
                json_bool(host, "unwritten") ? "not written down" : "nothing to write down");
 }
 
-static void print_object(const json_t *object)
+/* Who wrote it and when; what cannot be read any more does not say. */
+static void print_writer(const json_t *object, const char *this_run)
+{
+        const char *writer = json_text(object, "writer_boot_id");
+        uint64_t stored_ns = json_u64(object, "stored_ns");
+        time_t seconds = (time_t)(stored_ns / 1000000000);
+        char text[32] = "";
+        struct tm utc;
+
+        if (!writer[0]) {
+                printf("  written     unknown: it cannot be read\n");
+                return;
+        }
+        if (gmtime_r(&seconds, &utc))
+                strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &utc);
+        printf("  written     %s.%03u UTC, to run %s%s\n", text,
+               (unsigned)(stored_ns / 1000000 % 1000), writer,
+               strcmp(writer, this_run) ? "" : " (this one)");
+}
+
+static void print_pinned(const json_t *object)
+{
+        bool host = json_bool(object, "pinned_in_host"), nvme = json_bool(object, "pinned_in_nvme");
+
+        if (host || nvme)
+                printf("  pinned      in %s\n", host && nvme ? "host and nvme"
+                                                : host       ? "host"
+                                                             : "nvme");
+}
+
+static void print_object(const json_t *object, const char *this_run)
 {
         const char *parent = json_text(object, "parent");
 
@@ -173,12 +204,14 @@ static void print_object(const json_t *object)
         printf("  bytes       %s (%s)\n", text_count(json_u64(object, "bytes")),
                text_bytes(json_u64(object, "bytes")));
         printf("  generation  %llu\n", (unsigned long long)json_u64(object, "generation"));
+        print_writer(object, this_run);
         printf("  children    %s\n", text_count(json_u64(object, "children")));
         if (json_bool(object, "croppable"))
                 printf("  croppable   serves %s more boundaries\n",
                        text_count(json_u64(object, "covers")));
         print_host(json_object_get(object, "host"));
         printf("  nvme        %s\n", json_bool(object, "in_nvme") ? "yes" : "no");
+        print_pinned(object);
 }
 
 int show_command(struct context *context, int argc, char **argv)
@@ -209,7 +242,8 @@ int show_command(struct context *context, int argc, char **argv)
         if (context->json)
                 command_print_json(answer, false);
         else
-                json_array_foreach(objects, i, object) print_object(object);
+                json_array_foreach(objects, i, object)
+                        print_object(object, json_text(answer, "boot_id"));
         if (!json_array_size(objects)) {
                 command_error("nothing is stored under %s", request.name);
                 return STATUS_NEGATIVE;

@@ -7,6 +7,16 @@
 #include "client/kvtierctl/command.h"
 #include "client/kvtierctl/table.h"
 
+/* What an engine sees of the store, and leaves in it. */
+static const char *mode_of(const json_t *session)
+{
+        bool loads = json_bool(session, "loads"), stores = json_bool(session, "stores");
+
+        if (json_bool(session, "admin"))
+                return "admin";
+        return loads && stores ? "normal" : loads ? "no stores" : stores ? "no loads" : "bypass";
+}
+
 static void add_session(struct table *table, const json_t *session)
 {
         const char *layout = json_text(session, "layout");
@@ -17,9 +27,11 @@ static void add_session(struct table *table, const json_t *session)
         table_add(table, "%llu", (unsigned long long)json_u64(session, "uid"));
         table_add(table, "%s", json_text(session, "program"));
         table_add(table, "%.12s", layout[0] ? layout : "-");
+        table_add(table, "%s", mode_of(session));
         table_add(table, "%s", text_seconds(json_double(session, "age_seconds")));
         table_add(table, "%s", text_count(json_u64(session, "leases")));
         table_add(table, "%s", text_bytes(json_u64(session, "leased_bytes")));
+        table_add(table, "%s", text_count(json_u64(session, "pins")));
         table_add(table, "%s", text_bytes(json_u64(session, "stored_bytes")));
         table_add(table, "%s", text_bytes(json_u64(session, "loaded_bytes")));
 }
@@ -43,8 +55,8 @@ int sessions_command(struct context *context, int argc, char **argv)
                 command_print_json(answer, false);
                 return STATUS_OK;
         }
-        table_init(&table, "#SESSION STATE #PID #UID PROGRAM LAYOUT #AGE #LEASES #LEASED #STORED "
-                           "#LOADED");
+        table_init(&table, "#SESSION STATE #PID #UID PROGRAM LAYOUT MODE #AGE #LEASES #LEASED "
+                           "#PINS #STORED #LOADED");
         json_array_foreach(json_object_get(answer, "sessions"), i, session)
                 add_session(&table, session);
         r = table_print(&table, stdout);

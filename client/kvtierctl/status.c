@@ -26,6 +26,21 @@ static void print_head(const json_t *status)
                        text_count(json_u64(status, "unaligned_tokens")));
 }
 
+static void print_pins(const json_t *status)
+{
+        const json_t *tier;
+        size_t i;
+
+        if (!json_u64(status, "pins"))
+                return;
+        printf("pins      %s:", text_count(json_u64(status, "pins")));
+        json_array_foreach(json_object_get(status, "tiers"), i, tier)
+                printf("%s %s of at most %s in %s", i ? "," : "",
+                       text_bytes(json_u64(tier, "pinned_bytes")),
+                       text_bytes(json_u64(tier, "pinned_limit_bytes")), json_text(tier, "name"));
+        putchar('\n');
+}
+
 static void add_tier(struct table *table, const json_t *tier)
 {
         static const char *const counters[] = {"hits", "evicted", "corrupt", "stale", "io_errors"};
@@ -83,5 +98,6 @@ int status_command(struct context *context, int argc, char **argv)
                 return STATUS_OK;
         }
         print_head(status);
+        print_pins(status);
         return print_tiers(json_object_get(status, "tiers"));
 }

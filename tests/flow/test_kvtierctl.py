@@ -51,7 +51,8 @@ class Folder(unittest.TestCase):
 
 class WithoutDaemon(Folder):
     COMMANDS = (["status"], ["sessions"], ["layouts"], ["ls"], ["show", "0" * 64], ["top"],
-                ["verify"], ["evict", "00"], ["clear", "00"], ["kick", "1"], ["bench"], ["doctor"])
+                ["verify"], ["evict", "00"], ["clear", "00"], ["kick", "1"], ["bench"], ["doctor"],
+                ["pin", "0" * 64], ["unpin", "0" * 64], ["reclaim", "--below", "0" * 64])
 
     def test_every_command_says_where_it_looked_and_what_to_do(self):
         for command in self.COMMANDS:
@@ -68,7 +69,8 @@ class WithoutDaemon(Folder):
                         ["bench", "-b", "1X"], ["evict"], ["clear"], ["evict", "a", "b"],
                         ["evict", "00", "--group=1"], ["evict", "--digest=00", "--group=x"],
                         ["clear", "--digest=00", "--shard=65536"], ["clear", "00", "--tier=nvme"],
-                        ["--no-such", "status"]):
+                        ["pin"], ["unpin", "a", "b"], ["reclaim", "a"], ["reclaim", "--below"],
+                        ["pin", "--below", "a"], ["--no-such", "status"]):
             with self.subTest(command=command):
                 self.ctl(*command, status=2)
 
@@ -205,6 +207,63 @@ class WithDaemon(Folder):
         self.assertEqual((shown["in_host"], shown["in_nvme"]), (True, False))
         self.assertEqual(len(self.ask("ls")["objects"]), OBJECTS - 1)
         self.assertIn("64 hex digits", self.ctl("evict", "--digest=xyz", status=1).stderr)
+
+    def test_show_tells_who_wrote_an_object_and_when_also_after_a_restart(self):
+        before = time.time_ns()
+        layout = self.fill()
+        key = self.ask("ls")["objects"][3]["digest"]
+        first = self.ask("show", key)
+        shown = first["objects"][0]
+        self.assertEqual(shown["layout"], layout)
+        self.assertEqual(shown["writer_boot_id"], first["boot_id"])
+        self.assertTrue(before <= shown["stored_ns"] <= time.time_ns())
+        self.assertRegex(self.ctl("show", key).stdout, r"(?m)^  written +20.* UTC, to run "
+                         rf"{first['boot_id']} \(this one\)$")
+        self.stop()
+        self.start()
+        wait_for(lambda: self.tier("nvme")["objects"] == OBJECTS)
+        later = self.ask("show", key)
+        self.assertNotEqual(later["boot_id"], first["boot_id"])
+        self.assertFalse(later["objects"][0]["in_host"])
+        for field in ("writer_boot_id", "stored_ns", "generation", "layout"):
+            self.assertEqual(later["objects"][0][field], shown[field])
+        self.assertRegex(self.ctl("show", key).stdout, rf"(?m)to run {first['boot_id']}$")
+
+    def chain(self):
+        """Digests of what bench stored, from the root on."""
+        objects = sorted(self.ask("ls")["objects"], key=lambda item: item["tokens"])
+        return [item["digest"] for item in objects]
+
+    def test_pins_keep_a_chain_until_they_end(self):
+        layout = self.fill()
+        keys = self.chain()
+        self.ctl("pin", keys[9])
+        self.assertIn("pins      1: 2.5 MiB of at most 12", self.ctl("status").stdout)
+        self.assertRegex(self.ctl("show", keys[9]).stdout, r"(?m)^  pinned +in host and nvme$")
+        self.assertNotIn("pinned", self.ctl("show", keys[10]).stdout)
+        self.assertEqual(self.ask("evict", layout)["kept"], 10)
+        self.assertEqual(self.tier("host")["objects"], 10)
+        self.assertIn("pinned", self.ctl("reclaim", "--prefix", keys[9], status=1).stderr)
+        self.ctl("unpin", keys[9])
+        self.assertIn("not pinned", self.ctl("unpin", keys[9], status=1).stderr)
+        self.assertEqual(self.ask("evict", layout)["kept"], 0)
+        self.assertIn("nothing is known", self.ctl("pin", "0" * 64, status=1).stderr)
+
+    def test_reclaim_drops_what_is_below_or_the_prefix(self):
+        self.fill()
+        keys = self.chain()
+        self.assertIn("hangs on it", self.ctl("reclaim", "--prefix", keys[20], status=1).stderr)
+        self.assertIn("dropped 19 objects", self.ctl("reclaim", "--below", keys[20]).stdout)
+        self.assertEqual(self.chain(), keys[:21])
+        self.assertEqual(self.tier("host")["reclaimed"], 19)
+        answer = self.ask("reclaim", "--below", "--prefix", keys[5])
+        self.assertEqual((answer["objects"], answer["kept"]), (21, 0))
+        self.assertEqual(self.ask("ls")["objects"], [])
+        wait_for(lambda: self.tier("nvme")["used_bytes"] == 0)
+
+    def test_sessions_show_their_mode(self):
+        self.fill()
+        self.assertRegex(self.ctl("sessions").stdout, r"^SESSION .* MODE ")
 
     def test_verify_finds_flipped_bytes_and_drops_them(self):
         self.fill()

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "daemon/admin.h"
+#include "daemon/admin_mark.h"
+#include "daemon/admin_objects.h"
+#include "daemon/admin_status.h"
+#include "daemon/daemon.h"
+#include "daemon/mark.h"
+
+bool admin_is_mark(const char *name)
+{
+        return !strcmp(name, "pin") || !strcmp(name, "unpin") || !strcmp(name, "reclaim");
+}
+
+/* 0: it says nothing that can be done. */
+static uint32_t flags_of(const char *name, const json_t *arguments)
+{
+        uint32_t flags = 0;
+
+        if (!strcmp(name, "pin"))
+                return WIRE_MARK_PIN;
+        if (!strcmp(name, "unpin"))
+                return WIRE_MARK_UNPIN;
+        if (json_is_true(json_object_get(arguments, "below")))
+                flags |= WIRE_MARK_RECLAIM_BELOW;
+        if (json_is_true(json_object_get(arguments, "prefix")))
+                flags |= WIRE_MARK_RECLAIM_PREFIX;
+        return flags;
+}
+
+/* The layout in which there is such a boundary; of several, one must be named. */
+static json_t *find_boundary(struct daemon *daemon, const json_t *arguments,
+                             const struct digest *digest, uint16_t *ret_layout)
+{
+        struct index *index = daemon->cache.index;
+        uint16_t named, found = 0;
+        json_t *error = NULL;
+
+        if (admin_find_layout(daemon, arguments, true, &named, &error))
+                return error;
+        for (uint32_t i = 1; i <= index_n_layouts(index); i++) {
+                if ((named && named != i) || !index_find_boundary(index, (uint16_t)i, digest))
+                        continue;
+                if (found)
+                        return admin_error("more than one layout has this boundary: say which");
+                found = (uint16_t)i;
+        }
+        *ret_layout = found;
+        return found ? NULL : admin_error("nothing is known of this boundary");
+}
+
+static json_t *describe(const struct mark_result *result)
+{
+        switch (result->status) {
+        case KVT_WIRE_OK:
+                return json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "objects",
+                                 (json_int_t)result->objects, "bytes", (json_int_t)result->bytes,
+                                 "kept", (json_int_t)result->kept);
+        case KVT_WIRE_MISS:
+                return admin_error("it is not there, or not pinned by kvtierctl");
+        case KVT_WIRE_BUSY:
+                return admin_error("it stays: something hangs on it, or it is leased");
+        case KVT_WIRE_REFUSED:
+                return admin_error("refused: it is pinned, or no more may be pinned (see "
+                                   "host.pinned_share_percent and nvme.pinned_share_percent)");
+        default:
+                return admin_error("%s", status_text(result->status));
+        }
+}
+
+static void on_end(struct session *session, uint64_t request, const struct mark_result *result)
+{
+        admin_reply(session, request, describe(result), false);
+}
+
+void admin_mark(struct session *session, uint64_t request, const char *name,
+                const json_t *arguments)
+{
+        const char *text = json_string_value(json_object_get(arguments, "digest"));
+        uint32_t flags = flags_of(name, arguments);
+        struct digest digest;
+        json_t *error = NULL;
+        uint16_t layout = 0;
+
+        if (!text || !admin_parse_digest(text, &digest))
+                error = admin_error("%s: \"digest\" must be 64 hex digits: see kvtierctl ls", name);
+        else if (!flags)
+                error = admin_error("%s: what? \"below\", \"prefix\" or both", name);
+        else
+                error = find_boundary(session->daemon, arguments, &digest, &layout);
+        if (!error && !mark_by_admin(session, request, layout, &digest, flags, on_end))
+                return;
+        admin_reply(session, request, error, false);
+}
