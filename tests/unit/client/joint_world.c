@@ -305,8 +305,31 @@ struct kvt_match world_expect(const struct world *world, const struct kvt_match_
 }
 
 #define SAME(member)                                                                               \
-        ck_assert_msg(found.member == expected.member,                                             \
-                      #member " is %" PRIu32 ", expected %" PRIu32, found.member, expected.member)
+        ck_assert_msg(found->member == expected->member,                                           \
+                      #member " is %" PRIu32 ", expected %" PRIu32, found->member, expected->member)
+
+void world_compare(const struct kvt_match *found, const struct kvt_boundary *usable,
+                   const struct kvt_match *expected, const struct kvt_boundary *expected_usable)
+{
+        SAME(boundaries);
+        SAME(tokens);
+        SAME(resident_boundaries);
+        SAME(kv_boundaries);
+        SAME(state_boundaries);
+        SAME(replay_tokens);
+        SAME(checkpoint_boundaries);
+        SAME(n_usable);
+        for (uint32_t i = 0; i < found->n_usable; i++) {
+                const struct kvt_boundary *a = &usable[i], *b = &expected_usable[i];
+
+                ck_assert_msg(!memcmp(a, b, sizeof(*a)),
+                              "usable %u: boundary %u flags %x objects %u bytes %" PRIu64
+                              " below %" PRIu64 ", expected boundary %u flags %x objects %u "
+                              "bytes %" PRIu64 " below %" PRIu64,
+                              i, a->boundaries, a->flags, a->n_objects, a->bytes, a->bytes_below,
+                              b->boundaries, b->flags, b->n_objects, b->bytes, b->bytes_below);
+        }
+}
 
 void world_check(const struct world *world, struct kvt_match_query query)
 {
@@ -317,22 +340,5 @@ void world_check(const struct world *world, struct kvt_match_query query)
         query.usable = usable;
         found = world_match(world, &query);
         expected = world_expect(world, &query, expected_usable);
-        SAME(boundaries);
-        SAME(tokens);
-        SAME(resident_boundaries);
-        SAME(kv_boundaries);
-        SAME(state_boundaries);
-        SAME(replay_tokens);
-        SAME(checkpoint_boundaries);
-        SAME(n_usable);
-        for (uint32_t i = 0; i < found.n_usable; i++) {
-                const struct kvt_boundary *a = &usable[i], *b = &expected_usable[i];
-
-                ck_assert_msg(!memcmp(a, b, sizeof(*a)),
-                              "usable %u: boundary %u flags %x objects %u bytes %" PRIu64
-                              " below %" PRIu64 ", expected boundary %u flags %x objects %u "
-                              "bytes %" PRIu64 " below %" PRIu64,
-                              i, a->boundaries, a->flags, a->n_objects, a->bytes, a->bytes_below,
-                              b->boundaries, b->flags, b->n_objects, b->bytes, b->bytes_below);
-        }
+        world_compare(&found, usable, &expected, expected_usable);
 }

@@ -46,5 +46,9 @@ struct kvt_match world_match(const struct world *world, struct kvt_match_query *
 struct kvt_match world_expect(const struct world *world, const struct kvt_match_query *query,
                               struct kvt_boundary *ret_usable);
 
-/* Both, and that they agree in everything. */
+/* That two answers agree in everything. */
+void world_compare(const struct kvt_match *found, const struct kvt_boundary *usable,
+                   const struct kvt_match *expected, const struct kvt_boundary *expected_usable);
+
+/* Both answers, and that they agree. */
 void world_check(const struct world *world, struct kvt_match_query query);
