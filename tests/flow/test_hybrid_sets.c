@@ -117,6 +117,74 @@ START_TEST(a_commit_that_leaves_a_member_out_publishes_nothing)
 }
 END_TEST
 
+START_TEST(an_aborted_replacement_leaves_the_old_bytes)
+{
+        start(NULL);
+        ck_assert_int_eq(hybrid_store(&writer, &prompt, 1, HYBRID_ALL, 1, 0), KVT_OK);
+        for (unsigned i = 0; i < N_MEMBERS; i++)
+                set[i].flags = KVT_REPLACE;
+        reserve_all(&writer, set, 2);
+        expect_whole(1);
+        ck_assert_uint_eq(hybrid_call(&writer, kvt_abort, SET, set, N_MEMBERS).status, KVT_OK);
+        expect_whole(1);
+        stop();
+}
+END_TEST
+
+START_TEST(sets_of_two_sessions_have_their_own_numbers)
+{
+        struct kvt_object other[N_MEMBERS];
+        struct hybrid_prompt second;
+        uint64_t found;
+
+        start(NULL);
+        second = hybrid_prompt(&reader, 2, 2 * CHUNK + 1, NULL);
+        hybrid_objects(&reader, &second, 1, HYBRID_ALL, other);
+        reserve_all(&writer, set, 0);
+        reserve_all(&reader, other, 0);
+        ck_assert_uint_eq(hybrid_call(&writer, kvt_abort, SET, set, N_MEMBERS).status, KVT_OK);
+        ck_assert_uint_eq(hybrid_call(&reader, kvt_commit, SET, other, N_MEMBERS).status, KVT_OK);
+        expect_nothing();
+        ck_assert_int_eq(hybrid_load_boundary(&writer, &second, 1, HYBRID_ALL, 0, 0, &found),
+                         KVT_OK);
+        stop();
+}
+END_TEST
+
+/* Eight groups of 128 shards: more than one message holds, and sixteen banks of bits. */
+START_TEST(a_set_of_a_thousand_members_is_published_whole)
+{
+        struct kvt_group groups[8];
+        struct kvt_layout layout = hybrid_layout();
+        struct hybrid_engine wide;
+        struct hybrid_prompt long_prompt;
+
+        for (unsigned i = 0; i < 8; i++)
+                groups[i] = (struct kvt_group){
+                        .name = "group",
+                        .kind = i ? KVT_GROUP_STATE : KVT_GROUP_ATTENTION,
+                        .shards = HYBRID_MEMBERS_MAX / 8,
+                        .page_tokens = i ? 0 : CHUNK,
+                        .page_bytes = i ? 0 : 100,
+                };
+        layout.groups = groups;
+        layout.n_groups = 8;
+        start(NULL);
+        hybrid_open(&wide, fixture.socket, &layout);
+        wide.state_bytes = 50;
+        long_prompt = hybrid_prompt(&wide, 1, 2 * CHUNK + 1, NULL);
+        hybrid_store_run(&wide, &long_prompt, 1, 2, HYBRID_ALL);
+        ck_assert_uint_eq(hybrid_usable(&wide, &long_prompt), 2);
+        hybrid_drop(&fixture, &long_prompt, 2, 7, HYBRID_MEMBERS_MAX / 8 - 1);
+        ck_assert_uint_eq(hybrid_usable(&wide, &long_prompt), 1);
+        /* The others of its boundary are held while the missing one is added. */
+        ck_assert_int_eq(hybrid_store(&wide, &long_prompt, 2, HYBRID_ALL, 0, 0), KVT_OK);
+        ck_assert_uint_eq(hybrid_usable(&wide, &long_prompt), 2);
+        hybrid_close(&wide);
+        stop();
+}
+END_TEST
+
 /* ---- a member that fails ---- */
 
 START_TEST(a_member_that_finds_no_room_keeps_the_others_unseen)
@@ -435,6 +503,9 @@ int main(int argc, char **argv)
                 nothing_of_a_set_shows_before_its_commit_and_all_of_it_after,
                 the_abort_of_one_member_is_that_of_all,
                 a_commit_that_leaves_a_member_out_publishes_nothing,
+                an_aborted_replacement_leaves_the_old_bytes,
+                sets_of_two_sessions_have_their_own_numbers,
+                a_set_of_a_thousand_members_is_published_whole,
                 a_member_that_finds_no_room_keeps_the_others_unseen,
                 a_set_that_the_index_cannot_hold_whole_leaves_nothing,
                 a_stale_member_keeps_the_others_unseen,

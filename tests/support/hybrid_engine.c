@@ -301,7 +301,7 @@ enum kvt_status hybrid_store(struct hybrid_engine *engine, const struct hybrid_p
                              uint32_t boundary, uint32_t groups, uint64_t generation,
                              uint32_t flags)
 {
-        struct kvt_object objects[HYBRID_OBJECTS_MAX / HYBRID_BOUNDARIES_MAX];
+        struct kvt_object objects[HYBRID_MEMBERS_MAX];
         size_t n = hybrid_objects(engine, prompt, boundary, groups, objects);
         struct kvt_completion completion;
         enum kvt_status status;
@@ -371,7 +371,7 @@ enum kvt_status hybrid_load_boundary(struct hybrid_engine *engine,
                                      uint32_t groups, uint64_t oldest, uint64_t newest,
                                      uint64_t *ret_generation)
 {
-        struct kvt_object objects[HYBRID_OBJECTS_MAX / HYBRID_BOUNDARIES_MAX];
+        struct kvt_object objects[HYBRID_MEMBERS_MAX];
         size_t n = hybrid_objects(engine, prompt, boundary, groups, objects);
         enum kvt_status status = hybrid_call(engine, kvt_acquire, 0, objects, n).status;
         size_t n_leased = status == KVT_OK ? n : leased_first(objects, n);

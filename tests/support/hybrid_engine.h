@@ -18,7 +18,8 @@
 
 #define HYBRID_CHUNK_TOKENS   64u
 #define HYBRID_BOUNDARIES_MAX 16u
-#define HYBRID_OBJECTS_MAX    2048u /* of one boundary, with the chunks before it */
+#define HYBRID_MEMBERS_MAX    1024u /* objects of one boundary */
+#define HYBRID_OBJECTS_MAX    2048u /* ... and of the chunks before it that it needs */
 
 /* Groups of hybrid_layout(), and sets of them. */
 enum { HYBRID_ATTENTION, HYBRID_WINDOW, HYBRID_INDEX, HYBRID_STATE, HYBRID_SCRATCH };
