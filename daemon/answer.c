@@ -78,6 +78,19 @@ void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_
         add(answer, &item, extents, copy->checksums ? copy->checksums->pieces : NULL);
 }
 
+void answer_held(struct answer *answer, uint32_t index, uint32_t status, const struct lease *lease)
+{
+        struct wire_result_item item = {
+                .index = index,
+                .status = status,
+                .lease = lease->id,
+                .generation = lease->have_generation,
+                .bytes = lease->entry.raw_bytes,
+        };
+
+        add(answer, &item, NULL, NULL);
+}
+
 void answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
                   const struct host_copy *copy, const struct pages *pages, bool with_extents)
 {

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "daemon/host_copy.h"
+#include "daemon/lease.h"
 #include "daemon/pages.h"
 #include "daemon/session.h"
 #include "proto/message.h"
@@ -29,7 +30,11 @@ void answer_status(struct answer *answer, uint32_t index, uint32_t status);
 void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
                  const struct host_copy *copy, bool with_extents, bool with_checksums);
 
-/* The same of @pages, which are ranges of the copy's bytes: their bytes, no checksums. */
+/* A lease on an object that has no copy in host memory: a set relies on it. */
+void answer_held(struct answer *answer, uint32_t index, uint32_t status, const struct lease *lease);
+
+/* The same as answer_copy() of @pages, which are ranges of the copy's bytes: their bytes, no
+ * checksums. */
 void answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
                   const struct host_copy *copy, const struct pages *pages, bool with_extents);
 

@@ -111,6 +111,7 @@ static uint32_t hold_member(struct session *session, const struct index_object *
                 return KVT_WIRE_NO_MEMORY;
         lease->entry = *entry;
         lease->entry.covers = NULL;
+        lease->entry.raw_bytes = object->raw_bytes;
         lease->have_generation = object->generation;
         r = set_join(lease, set);
         if (r) {
@@ -292,6 +293,8 @@ void store_reserve(struct session *session, const struct wire_batch *batch)
                 if (lease && lease->copy)
                         answer_copy(&answer, index, status, lease->id, lease->copy,
                                     status == KVT_WIRE_OK, false);
+                else if (lease)
+                        answer_held(&answer, index, status, lease);
                 else
                         answer_status(&answer, index, status);
         }

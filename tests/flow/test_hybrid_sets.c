@@ -253,6 +253,30 @@ START_TEST(a_stale_member_keeps_the_others_unseen)
 }
 END_TEST
 
+START_TEST(members_that_are_only_on_nvme_are_members)
+{
+        struct daemon_options options = {.nvme_bytes = 64 * MIB};
+        struct kvt_object missing;
+
+        start(&options);
+        ck_assert_int_eq(hybrid_store(&writer, &prompt, 1, HYBRID_KV, 0, 0), KVT_OK);
+        daemon_wait_written(&fixture);
+        daemon_evict(&fixture, "host");
+        /* What is dropped while the set relies on it makes it stale, as a replacement does. */
+        reserve_all(&writer, set, 0);
+        ck_assert_uint_eq(set[0].status, KVT_ALREADY_HAVE);
+        ck_assert_uint_eq(set[0].bytes, 16000);
+        hybrid_evict(&fixture, &prompt, 1, HYBRID_ATTENTION, 0, "nvme");
+        ck_assert_uint_eq(hybrid_call(&writer, kvt_commit, SET, set, N_MEMBERS).status, KVT_STALE);
+        missing = set[N_MEMBERS - 1];
+        ck_assert_uint_eq(hybrid_call(&reader, kvt_acquire, 0, &missing, 1).status, KVT_MISS);
+
+        ck_assert_int_eq(hybrid_store(&writer, &prompt, 1, HYBRID_ALL, 0, 0), KVT_OK);
+        expect_whole(0);
+        stop();
+}
+END_TEST
+
 /* ---- two writers ---- */
 
 START_TEST(of_two_writers_of_a_boundary_the_first_one_wins_whole)
@@ -509,6 +533,7 @@ int main(int argc, char **argv)
                 a_member_that_finds_no_room_keeps_the_others_unseen,
                 a_set_that_the_index_cannot_hold_whole_leaves_nothing,
                 a_stale_member_keeps_the_others_unseen,
+                members_that_are_only_on_nvme_are_members,
                 of_two_writers_of_a_boundary_the_first_one_wins_whole,
                 a_reader_between_two_writers_never_sees_a_mixture,
                 an_engine_that_dies_in_mid_set_leaves_nothing,
