@@ -319,6 +319,8 @@ static enum kvt_status check_adopt(const struct kvt_object *objects, size_t n)
         return KVT_OK;
 }
 
+_Static_assert(KVT_OBJECTS_MAX == WIRE_ITEMS_MAX, "the public limit is the wire's");
+
 static enum kvt_status check(struct kvt_session *session, struct kvt_call *ret_options,
                              const struct kvt_call *options, const struct kvt_object *objects,
                              size_t n)
