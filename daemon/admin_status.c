@@ -161,7 +161,7 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
                 operations(metrics));
 }
 
-static const char *state_name(enum session_state state)
+static const char *state_name(const struct session *session)
 {
         static const char *const names[] = {
                 [SESSION_GREETING] = "greeting",       [SESSION_WELCOMED] = "welcomed",
@@ -169,7 +169,9 @@ static const char *state_name(enum session_state state)
                 [SESSION_QUARANTINED] = "quarantined",
         };
 
-        return names[state];
+        if (session->state == SESSION_ATTACHED && !session->layout)
+                return "pending";
+        return names[session->state];
 }
 
 static json_t *describe_session(const struct session *session)
@@ -183,7 +185,7 @@ static json_t *describe_session(const struct session *session)
         return json_pack(
                 "{s:I, s:s, s:I, s:I, s:s, s:b, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
                 "s:b, s:b, s:s}",
-                "session", (json_int_t)session->id, "state", state_name(session->state), "pid",
+                "session", (json_int_t)session->id, "state", state_name(session), "pid",
                 (json_int_t)session->pid, "uid", (json_int_t)session->uid, "program",
                 session->program, "admin", !session->wants_table, "engine_id", engine, "layout",
                 layout, "age_seconds", (double)(now_ns - session->opened_ns) / 1e9, "leases",

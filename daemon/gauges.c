@@ -77,6 +77,7 @@ static void refresh_sessions(struct daemon *daemon)
         const struct session *session;
 
         metrics->sessions = 0;
+        metrics->sessions_pending = 0;
         metrics->sessions_quarantined = 0;
         metrics->quarantined_bytes = 0;
         metrics->leases = 0;
@@ -84,6 +85,7 @@ static void refresh_sessions(struct daemon *daemon)
                 const struct lease *oldest = TAILQ_FIRST(&session->leases);
 
                 metrics->sessions += session->state == SESSION_ATTACHED;
+                metrics->sessions_pending += session->state == SESSION_ATTACHED && !session->layout;
                 metrics->leases += session->n_leases;
                 if (session->state == SESSION_QUARANTINED && session->n_leases) {
                         metrics->sessions_quarantined++;

@@ -84,6 +84,7 @@ struct metrics_histogram {
         X(http_requests_total, COUNTER, NONE, "Requests to this endpoint.")                        \
                                                                                                    \
         X(sessions, GAUGE, NONE, "Sessions attached now.")                                         \
+        X(sessions_pending, GAUGE, NONE, "Of these, those whose layout is not whole yet.")         \
         X(sessions_quarantined, GAUGE, NONE, "Ended sessions whose leases still stand.")           \
         X(sessions_limit, GAUGE, NONE, "sessions.max of the configuration.")                       \
         X(sessions_opened_total, COUNTER, NONE, "Sessions that attached.")                         \

@@ -286,6 +286,20 @@ START_TEST(until_the_layout_is_whole_matches_miss_and_calls_end_pending)
 }
 END_TEST
 
+/* Of all sessions, as kvtierctl tells it. */
+static void expect_states(const char *state)
+{
+        json_t *answer = daemon_ask(&fixture, "{\"command\":\"sessions\"}");
+        const json_t *session;
+        size_t i;
+
+        ck_assert_ptr_nonnull(answer);
+        ck_assert_uint_gt(json_array_size(json_object_get(answer, "sessions")), 2);
+        json_array_foreach(json_object_get(answer, "sessions"), i, session)
+                ck_assert_str_eq(json_string_value(json_object_get(session, "state")), state);
+        json_decref(answer);
+}
+
 START_TEST(pending_says_which_row_is_missing)
 {
         char why[512];
@@ -297,6 +311,9 @@ START_TEST(pending_says_which_row_is_missing)
         ck_assert_ptr_nonnull(strstr(why, "shard 2"));
         ck_assert_str_eq(info_of(3).last_error, why);
         daemon_wait_log(&fixture, "layout_pending", "shard 2");
+        expect_states("pending");
+        ck_assert_int_eq(open_rank(2), KVT_OK);
+        expect_states("attached");
         stop();
 }
 END_TEST

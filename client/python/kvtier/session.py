@@ -25,12 +25,13 @@ class SessionError(RuntimeError):
 @dataclass(frozen=True)
 class SessionInfo:
     attached: bool
+    pending: bool  #: attached, but rows of other processes are missing
     chunk_tokens: int  #: distance of boundaries; 0 until attached once
     layout_id: bytes  #: 32 bytes
     boot_id: bytes  #: 16 bytes, of the daemon's run
     reconnects: int
     host_bytes: int  #: size of the daemon's host tier
-    last_error: str  #: why the last attempt to connect failed, or ""
+    last_error: str  #: why the last attempt to connect failed, which row was missing, or ""
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ class Session:
         checked(lib.kvt_session_info(self._handle(), c), "info")
         return SessionInfo(
             attached=bool(c.attached),
+            pending=bool(c.pending),
             chunk_tokens=c.chunk_tokens,
             layout_id=bytes(ffi.buffer(c.layout_id)),
             boot_id=bytes(ffi.buffer(c.boot_id)),
