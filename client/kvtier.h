@@ -555,10 +555,10 @@ struct kvt_boundary_query {
 
 /*
  * The objects that a boundary needs, no more and no less, as inputs for kvt_acquire(): chunk
- * by chunk from the first, states with the last. @ret_n gets their number. KVT_OK; KVT_TOO_LARGE when
- * there are more than @max (the first @max are filled in); KVT_UNAVAILABLE while the daemon
- * is away or the layout not known to the end. No system call. What is more than one call
- * takes (KVT_OBJECTS_MAX) can be acquired by shards.
+ * by chunk from the first, states with the last. @ret_n gets their number. KVT_OK;
+ * KVT_TOO_LARGE when there are more than @max (the first @max are filled in);
+ * KVT_UNAVAILABLE while the daemon is away or the layout not known to the end. No system
+ * call. What is more than one call takes (KVT_OBJECTS_MAX) can be acquired by shards.
  */
 KVT_API enum kvt_status kvt_boundary_objects(struct kvt_session *session,
                                              const struct kvt_boundary_query *query,
