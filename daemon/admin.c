@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "daemon/admin.h"
+#include "daemon/admin_explain.h"
 #include "daemon/admin_layouts.h"
 #include "daemon/admin_mark.h"
 #include "daemon/admin_objects.h"
@@ -18,6 +19,8 @@
 
 /* Room for text in one message. */
 #define TEXT_MAX (WIRE_MESSAGE_MAX - (uint32_t)sizeof(struct wire_header))
+/* A command, all its parts together: the digests of a long prompt are most of it. */
+#define COMMAND_MAX (512u << 10)
 
 static void send_text(struct session *session, uint64_t request, const char *text, bool more)
 {
@@ -169,51 +172,96 @@ static bool touches_tiers(const char *name)
                !strcmp(name, "show") || admin_is_mark(name);
 }
 
+static void explain(struct session *session, uint64_t request, const json_t *arguments)
+{
+        bool waits;
+        json_t *answer = admin_explain(session, request, arguments, &waits);
+
+        if (!waits)
+                admin_reply(session, request, answer, false);
+}
+
+static void run_command(struct session *session, uint64_t request, const char *text, size_t length)
+{
+        json_error_t error;
+        json_auto_t *arguments = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+        const char *name = json_string_value(json_object_get(arguments, "command"));
+
+        if (!arguments)
+                admin_reply(session, request,
+                            admin_error("not JSON: %s at byte %d", error.text, error.position),
+                            false);
+        else if (!name)
+                admin_reply(session, request, admin_error("no \"command\": it must be a string"),
+                            false);
+        else if (!session->daemon->recovered && touches_tiers(name))
+                admin_reply(session, request,
+                            admin_error("the NVMe tier is being recovered: try again"), false);
+        else if (!strcmp(name, "show"))
+                admin_show(session, request, arguments);
+        else if (admin_is_mark(name))
+                admin_mark(session, request, name, arguments);
+        else if (!strcmp(name, "verify"))
+                verify(session, request);
+        else if (!strcmp(name, "evict") || !strcmp(name, "clear"))
+                removal(session, request, arguments, *name == 'c');
+        else if (!strcmp(name, "why"))
+                explain(session, request, arguments);
+        else
+                admin_reply(session, request, run(session, name, arguments), false);
+}
+
+/* Keeps a part of a command that is longer than a message. False: it does not. */
+static bool keep_part(struct session *session, const struct wire_header *header)
+{
+        struct session_command *command = &session->command;
+        char *text;
+
+        if (command->length && command->request != header->request)
+                command->length = 0; /* the rest of that one never came */
+        if (command->length + header->n_items > COMMAND_MAX)
+                return false;
+        text = realloc(command->text, command->length + header->n_items + 1);
+        if (!text)
+                return false;
+        command->text = text;
+        command->request = header->request;
+        memcpy(command->text + command->length, message_text(header), header->n_items);
+        command->length += header->n_items;
+        return true;
+}
+
+static void forget_parts(struct session *session)
+{
+        free(session->command.text);
+        session->command = (struct session_command){0};
+}
+
 void admin_command(struct session *session, const struct wire_header *header)
 {
-        json_t *arguments;
-        json_error_t error;
-        const char *name;
+        bool is_whole = !(header->flags & WIRE_MORE) && !session->command.length;
 
-        if (!session->is_admin) {
+        if (!session->is_admin)
                 admin_reply(session, header->request,
                             admin_error("uid %u may not give admin commands: be root, or join the "
                                         "group of admin.group",
                                         session->uid),
                             false);
-                return;
+        else if (is_whole)
+                run_command(session, header->request, message_text(header), header->n_items);
+        else if (!keep_part(session, header))
+                session_close(session, METRICS_GARBAGE, "garbage", "an ADMIN command too long");
+        else if (!(header->flags & WIRE_MORE)) {
+                run_command(session, header->request, session->command.text,
+                            session->command.length);
+                forget_parts(session);
         }
-        arguments =
-                json_loadb(message_text(header), header->n_items, JSON_REJECT_DUPLICATES, &error);
-        name = json_string_value(json_object_get(arguments, "command"));
-        if (header->flags & WIRE_MORE)
-                admin_reply(session, header->request, admin_error("a command must fit one message"),
-                            false);
-        else if (!arguments)
-                admin_reply(session, header->request,
-                            admin_error("not JSON: %s at byte %d", error.text, error.position),
-                            false);
-        else if (!name)
-                admin_reply(session, header->request,
-                            admin_error("no \"command\": it must be a string"), false);
-        else if (!session->daemon->recovered && touches_tiers(name))
-                admin_reply(session, header->request,
-                            admin_error("the NVMe tier is being recovered: try again"), false);
-        else if (!strcmp(name, "show"))
-                admin_show(session, header->request, arguments);
-        else if (admin_is_mark(name))
-                admin_mark(session, header->request, name, arguments);
-        else if (!strcmp(name, "verify"))
-                verify(session, header->request);
-        else if (!strcmp(name, "evict") || !strcmp(name, "clear"))
-                removal(session, header->request, arguments, *name == 'c');
-        else
-                admin_reply(session, header->request, run(session, name, arguments), false);
-        json_decref(arguments);
 }
 
 void admin_hang_up(struct session *session)
 {
         verify_session_gone(session->daemon, session);
         removal_session_gone(session->daemon, session);
+        admin_explain_session_gone(session);
+        forget_parts(session);
 }

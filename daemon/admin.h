@@ -23,11 +23,16 @@
  *                               or shard; without "layout" in every layout
  *   clear                       as evict, from every tier
  *   kick  session               closes a session; its leases go into quarantine
+ *   why  layout, digests        why a prompt is not a hit: its boundaries' digests, one behind
+ *        [first, prompt_tokens, the other; "runs" of boundaries that are alike, with the "gaps" of
+ *        max_tokens]            each and their causes, and "why" in one sentence
+ *   why  session [nth]          the same of a recent match of a session, and "match"
  *   verify                      re-reads every stored object; answers come one after another
  *
  * Digests and layout ids are hex; a layout may be a prefix that names one. Every answer has
  * "ok"; with false, "error" says why. verify answers {"done", "total", "bytes", "corrupt",
- * "failed", "finished"} until finished is true. Loop thread only.
+ * "failed", "finished"} until finished is true. A command may have several parts (MORE).
+ * Loop thread only.
  */
 #pragma once
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "daemon/acquire.h"
 #include "daemon/admin.h"
+#include "daemon/admin_explain.h"
 #include "daemon/daemon.h"
 #include "daemon/handshake.h"
 #include "daemon/listener.h"
@@ -322,6 +323,7 @@ static void on_heartbeat(uv_timer_t *timer)
                 return;
         listener_resume(daemon);
         sessions_expire(daemon, now_ns);
+        admin_explain_expire(daemon, now_ns);
         serve_when_ready(daemon);
 }
 
@@ -555,6 +557,7 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
         daemon->next_session = 1;
         daemon->started_ns = uv_hrtime();
         TAILQ_INIT(&daemon->sessions);
+        TAILQ_INIT(&daemon->questions);
         marks_init(&daemon->marks);
         start_pulse(daemon);
         r = getrandom(daemon->boot_id, sizeof(daemon->boot_id), 0) == sizeof(daemon->boot_id)

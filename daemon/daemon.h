@@ -26,6 +26,9 @@
 #include "daemon/session.h"
 #include "proto/wire.h"
 
+struct recent_question;
+TAILQ_HEAD(recent_question_list, recent_question);
+
 enum daemon_phase {
         DAEMON_STARTING, /* recovery runs */
         DAEMON_RUNNING,
@@ -68,6 +71,9 @@ struct daemon {
         struct verify *verify;   /* kvtierctl verify: one at a time */
         struct removal *removal; /* kvtierctl evict, clear: one at a time */
         struct marks marks;
+        struct recent_question_list questions; /* of kvtierctl why, to sessions */
+        uint32_t n_questions;
+        uint64_t last_ticket; /* of a question */
         const struct arguments *arguments;
 
         _Alignas(8) uint8_t packet_in[WIRE_MESSAGE_MAX];

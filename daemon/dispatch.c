@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "daemon/acquire.h"
 #include "daemon/admin.h"
+#include "daemon/admin_explain.h"
 #include "daemon/answer.h"
 #include "daemon/assembly.h"
 #include "daemon/attach.h"
@@ -141,7 +142,8 @@ void dispatch_message(struct session *session, const struct wire_header *header)
                 copies_ended(session, message);
                 return;
         case WIRE_MATCHES:
-                return; /* nobody waits for it any more */
+                admin_explain_matches(session, message);
+                return;
         case WIRE_ADMIN:
                 admin_command(session, header);
                 return;

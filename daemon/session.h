@@ -56,6 +56,13 @@ struct session_output {
         uint8_t packet[];
 };
 
+/* An ADMIN command that is longer than a message, as far as it has come. */
+struct session_command {
+        uint64_t request;
+        char *text;
+        size_t length;
+};
+
 struct session {
         TAILQ_ENTRY(session) link;
         struct daemon *daemon;
@@ -100,6 +107,7 @@ struct session {
         TAILQ_HEAD(, load) loads;
         TAILQ_HEAD(, waiting_acquire) waiting;
         uint32_t n_waiting, n_waiting_keys;
+        struct session_command command;
         struct assembly *assembly; /* a request whose last part has not come */
         struct pin_set pins;
         uint32_t n_mark_items;    /* of its marks that are not done */

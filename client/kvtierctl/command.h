@@ -74,5 +74,6 @@ int unpin_command(struct context *context, int argc, char **argv);
 int reclaim_command(struct context *context, int argc, char **argv);
 int top_command(struct context *context, int argc, char **argv);
 int verify_command(struct context *context, int argc, char **argv);
+int why_command(struct context *context, int argc, char **argv);
 int bench_command(struct context *context, int argc, char **argv);
 int doctor_command(struct context *context, int argc, char **argv);

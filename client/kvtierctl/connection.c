@@ -13,6 +13,7 @@
 #include "proto/status.h"
 
 #define ANSWER_SECONDS 30
+#define TEXT_MAX       (WIRE_MESSAGE_MAX - (uint32_t)sizeof(struct wire_header)) /* of a message */
 #define ANSWER_MAX     (256u << 20) /* of text: a daemon that never ends a line is broken */
 
 /* Text as it comes in; whole lines are taken off its front. */
@@ -166,6 +167,7 @@ static int send_command(struct connection *connection, const json_t *command, st
         _Alignas(8) uint8_t packet[WIRE_MESSAGE_MAX];
         struct message_builder builder;
         struct wire_header header;
+        int r = 0;
 
         if (!text) {
                 why_set(why, "out of memory");
@@ -173,12 +175,17 @@ static int send_command(struct connection *connection, const json_t *command, st
         }
         message_header_init(&header, WIRE_ADMIN, ++connection->request, connection->session,
                             connection->boot_id);
-        message_builder_init(&builder, packet, &header, sizeof(header));
-        if (message_append(&builder, text, strlen(text), (uint32_t)strlen(text))) {
-                why_set(why, "the command is longer than a message");
-                return -EMSGSIZE;
+        for (size_t left = strlen(text), at = 0; left && !r;) {
+                uint32_t length = left < TEXT_MAX ? (uint32_t)left : TEXT_MAX;
+
+                message_builder_init(&builder, packet, &header, sizeof(header));
+                message_append(&builder, text + at, length, length);
+                left -= length;
+                at += length;
+                message_set_more(&builder, left);
+                r = send_packet(connection, packet, builder.length, why);
         }
-        return send_packet(connection, packet, builder.length, why);
+        return r;
 }
 
 static int append(struct answer *answer, const char *text, size_t length, struct why *why)

@@ -15,7 +15,8 @@ static const struct {
         {"ls", ls_command},         {"show", show_command},         {"top", top_command},
         {"verify", verify_command}, {"evict", evict_command},       {"clear", clear_command},
         {"pin", pin_command},       {"unpin", unpin_command},       {"reclaim", reclaim_command},
-        {"kick", kick_command},     {"bench", bench_command},       {"doctor", doctor_command},
+        {"kick", kick_command},     {"why", why_command},           {"bench", bench_command},
+        {"doctor", doctor_command},
 };
 
 struct rest {
@@ -64,6 +65,7 @@ static const char main_doc[] =
         "  pin KEY            keeps a boundary and all above it\n"
         "  unpin KEY          ends that\n"
         "  kick SESSION       ends a session\n"
+        "  why                why a prompt is not a hit\n"
         "  bench              measures store, load and match\n"
         "  doctor             what is configured badly, and the remedy\n"
         "\n"
