@@ -418,7 +418,8 @@ KVT_API enum kvt_status kvt_release(struct kvt_session *session, const struct kv
  * else hangs or that is pinned or leased. With both, everything below and then the prefix.
  * What is pinned stays; a lease keeps its bytes until it ends, though nobody finds them any
  * more. With PREFIX: KVT_BUSY (leased, or something hangs on it) or KVT_REFUSED (pinned)
- * when the boundary itself stays.
+ * when the boundary itself stays. Of a chain whose end may have been evicted before, name
+ * all boundaries, deepest first.
  */
 KVT_API enum kvt_status kvt_reclaim(struct kvt_session *session, const struct kvt_call *call,
                                     struct kvt_object *objects, size_t n, uint64_t *ret_call);

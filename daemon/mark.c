@@ -15,8 +15,9 @@
 /* Deletes queued in the tier below; more only takes memory. */
 #define FORGETS_MAX 2048u
 
-/* What one session may have waiting. */
-#define WAITING_ITEMS_MAX (4 * WIRE_ITEMS_MAX)
+/* What may be waiting: of one session, and in all, those of sessions that are gone included. */
+#define SESSION_ITEMS_MAX WIRE_ITEMS_MAX
+#define ITEMS_MAX         (1u << 20)
 
 #define ANY_NUMBER UINT32_MAX
 
@@ -382,6 +383,7 @@ static void send_statuses(struct mark_job *job)
 static void job_free(struct mark_job *job)
 {
         TAILQ_REMOVE(&job->daemon->marks.jobs, job, link);
+        job->daemon->marks.n_items -= job->n;
         if (job->session)
                 job->session->n_mark_items -= job->n;
         end_notes(job);
@@ -431,6 +433,7 @@ static struct mark_job *job_new(struct session *session, uint64_t request, uint1
         job->layout = layout;
         job->n = n;
         session->n_mark_items += n;
+        session->daemon->marks.n_items += n;
         TAILQ_INSERT_TAIL(&session->daemon->marks.jobs, job, link);
         daemon_wake(session->daemon);
         return job;
@@ -454,7 +457,8 @@ void mark_request(struct session *session, const struct wire_batch *batch)
 
         if (!assembly_add(session, batch, &assembly))
                 return;
-        if (!session->no_stores && session->n_mark_items + assembly->n <= WAITING_ITEMS_MAX) {
+        if (!session->no_stores && session->n_mark_items + assembly->n <= SESSION_ITEMS_MAX &&
+            session->daemon->marks.n_items + assembly->n <= ITEMS_MAX) {
                 job = job_new(session, assembly->request, session->layout, assembly->n);
                 status = KVT_WIRE_NO_MEMORY;
         }

@@ -30,6 +30,7 @@ struct mark_job;
 
 struct marks {
         TAILQ_HEAD(, mark_job) jobs; /* the first one is being done */
+        uint32_t n_items;            /* of all of them */
         struct pin_set admin_pins;   /* kvtierctl's */
 };
 

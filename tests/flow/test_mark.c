@@ -269,6 +269,40 @@ START_TEST(one_request_names_many_boundaries)
 }
 END_TEST
 
+START_TEST(a_chain_whose_end_is_gone_goes_by_its_names)
+{
+        struct kvt_object named[4];
+
+        start(0);
+        for (uint32_t i = 1; i <= 3; i++)
+                ck_assert_uint_eq(store(i, i - 1, i, 65536), KVT_OK);
+        for (uint32_t i = 0; i < 4; i++) {
+                named[i] = object(4 - i, 0, 0, 0); /* 4 has been evicted, so to speak */
+                named[i].flags = KVT_RECLAIM_PREFIX;
+        }
+        ck_assert_uint_eq(run(session, kvt_reclaim, named, 4), KVT_MISS);
+        ck_assert_uint_eq(named[1].status, KVT_OK);
+        expect_there("");
+        stop();
+}
+END_TEST
+
+START_TEST(a_reclaim_outlives_the_session_that_asked)
+{
+        struct kvt_object named = object(1, 0, 0, 0);
+        struct kvt_session *other;
+
+        start(0);
+        store_tree();
+        other = open_session(0);
+        named.flags = KVT_RECLAIM_BELOW | KVT_RECLAIM_PREFIX;
+        ck_assert_int_eq(kvt_reclaim(other, NULL, &named, 1, NULL), KVT_OK);
+        kvt_close(other);
+        daemon_wait_number(&fixture, "objects", 0);
+        stop();
+}
+END_TEST
+
 START_TEST(reclaimed_objects_leave_every_tier)
 {
         start(64 * MIB);
@@ -590,6 +624,8 @@ int main(void)
                 a_prefix_goes_as_far_up_as_nobody_needs_it,
                 a_topic_goes_as_a_whole,
                 one_request_names_many_boundaries,
+                a_chain_whose_end_is_gone_goes_by_its_names,
+                a_reclaim_outlives_the_session_that_asked,
                 reclaimed_objects_leave_every_tier,
                 a_lease_keeps_reclaimed_bytes_until_it_ends,
                 thousands_go_while_others_are_served,
