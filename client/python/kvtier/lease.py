@@ -28,6 +28,9 @@ class Lease:
         self.writable = writable
         #: length of the whole blob
         self.nbytes: int = c.bytes
+        #: of a read lease: the daemon's run that took the blob, and the wall clock then
+        self.writer_boot_id: bytes = bytes(ffi.buffer(c.writer_boot_id))
+        self.stored_ns: int = c.stored_ns
         self._buffers = [
             ffi.buffer(c.segments[i].address, c.segments[i].bytes) for i in range(c.n_segments)
         ]

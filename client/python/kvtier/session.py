@@ -70,7 +70,8 @@ class Session:
     wait for the daemon; when it does not come the session exists all the same, everything
     misses, and it goes on trying. partial_layout: the rows of other shards are told by other
     processes of the engine; everything misses until all are known (see `wait_attached`).
-    rank, n_ranks: of this process on this node, for `is_mine`.
+    rank, n_ranks: of this process on this node, for `is_mine`. loads, stores: False for runs
+    that must be reproducible: nothing that is stored is seen, or nothing is stored.
 
     ValueError: the layout is wrong. SessionError: the daemon refuses. All methods may be
     called from any thread; `close` last. `tokens` is a buffer of 4-byte integers (no copy)
@@ -89,6 +90,8 @@ class Session:
         partial_layout: bool = False,
         rank: int = 0,
         n_ranks: int = 1,
+        loads: bool = True,
+        stores: bool = True,
     ) -> None:
         self._session: Any = None
         self._leases: set[Lease] = set()
@@ -111,6 +114,8 @@ class Session:
         options.n_shards = len(shards or ())
         options.connect_timeout_ns = int(connect_timeout * 1e9)
         options.flags = lib.KVT_OPEN_PARTIAL_LAYOUT if partial_layout else 0
+        options.flags |= 0 if loads else lib.KVT_OPEN_NO_LOADS
+        options.flags |= 0 if stores else lib.KVT_OPEN_NO_STORES
         options.rank, options.n_ranks = rank, n_ranks
         self._open(options)
 
@@ -193,12 +198,13 @@ class Session:
         usable: int = 0,
         state: bool = False,
         checkpoint: bool = False,
+        bypass: bool = False,
     ) -> Match:
         """The longest usable prefix of a digest chain; a hint, and no system call.
 
         digests: buffer of n x 32 bytes, one a boundary, in order. max_tokens: 0 for no
         limit. usable: how many usable boundaries to list. state, checkpoint: fill in those
-        members of the answer.
+        members of the answer. bypass: find nothing, for a request that must see no cache.
         """
         data = ffi.from_buffer(digests)
         if len(data) % DIGEST_BYTES:
@@ -208,9 +214,9 @@ class Session:
         query.digests = ffi.cast("struct kvt_digest *", data)
         query.n_digests = len(data) // DIGEST_BYTES
         query.prompt_tokens, query.max_tokens = prompt_tokens, max_tokens
-        query.flags = (lib.KVT_MATCH_STATE if state else 0) | (
-            lib.KVT_MATCH_CHECKPOINT if checkpoint else 0
-        )
+        query.flags = lib.KVT_MATCH_STATE if state else 0
+        query.flags |= lib.KVT_MATCH_CHECKPOINT if checkpoint else 0
+        query.flags |= lib.KVT_MATCH_BYPASS if bypass else 0
         found = ffi.new("struct kvt_boundary[]", max(usable, 1))
         query.usable, query.n_usable = found, usable
         c = ffi.new("struct kvt_match *")
@@ -226,6 +232,46 @@ class Session:
             replay_tokens=c.replay_tokens,
             checkpoint_boundaries=c.checkpoint_boundaries,
         )
+
+    def _mark(self, submit: Any, digests: Any, flags: int, timeout: float) -> list[Status]:
+        data = bytes(memoryview(digests))
+        if len(data) % DIGEST_BYTES or not data:
+            raise ValueError(f"a digest has {DIGEST_BYTES} bytes, and there must be one")
+        objects = ffi.new("struct kvt_object[]", len(data) // DIGEST_BYTES)
+        for i, c in enumerate(objects):
+            c.digest.bytes = data[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
+            c.flags = flags
+        call = ffi.new("struct kvt_call *")
+        call.size, call.flags = ffi.sizeof("struct kvt_call"), lib.KVT_CALL_WAITED
+        call.timeout_ns = int(timeout * 1e9)
+        number, done = ffi.new("uint64_t *"), ffi.new("struct kvt_completion *")
+        status = checked(submit(self._handle(), call, objects, len(objects), number), "mark")
+        if status is not Status.OK:
+            return [status] * len(objects)
+        # The call's own deadline ends it; this wait only has to be longer.
+        checked(lib.kvt_wait_call(self._handle(), number[0], done, 2**63), "mark")
+        return [Status(c.status) for c in objects]
+
+    def reclaim(
+        self, digests: Any, *, below: bool = False, prefix: bool = False, timeout: float = 30.0
+    ) -> list[Status]:
+        """Drops what is no longer wanted from every tier; a status for each boundary.
+
+        digests: buffer of n x 32 bytes. below: all that hangs on a boundary. prefix: the
+        boundary and what is above it, as far as nothing else needs it.
+        """
+        flags = (lib.KVT_RECLAIM_BELOW if below else 0) | (lib.KVT_RECLAIM_PREFIX if prefix else 0)
+        if not flags:
+            raise ValueError("below, prefix or both")
+        return self._mark(lib.kvt_reclaim, digests, flags, timeout)
+
+    def pin(self, digests: Any, *, timeout: float = 30.0) -> list[Status]:
+        """Keeps boundaries and all above them from eviction until unpinned or closed."""
+        return self._mark(lib.kvt_pin, digests, 0, timeout)
+
+    def unpin(self, digests: Any, *, timeout: float = 30.0) -> list[Status]:
+        """Ends pins of this session."""
+        return self._mark(lib.kvt_unpin, digests, 0, timeout)
 
     def find(
         self, tokens: Tokens, *, identity: Identity = NO_IDENTITY, group: int = 0, shard: int = 0
