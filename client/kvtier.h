@@ -350,14 +350,21 @@ struct kvt_completion {
  * KVT_BUSY, KVT_TOO_LARGE, KVT_REFUSED, KVT_DRAINING. The call's status is the first
  * object's status that is neither OK nor ALREADY_HAVE, or OK; objects that are KVT_OK are
  * leased whatever the call's status, unless that is CANCELLED or TIMEOUT.
+ *
+ * A set is what was granted under one kvt_call.set, by one call or several, until its commit
+ * or abort; the abort of one member is that of all. The commit names every member that is
+ * KVT_OK, and may name the others; one that is not leased, refused say, makes the commit fail
+ * for all. When nothing needs writing the set ends at once, and no lease is given.
  */
 KVT_API enum kvt_status kvt_reserve(struct kvt_session *session, const struct kvt_call *call,
                                     struct kvt_object *objects, size_t n, uint64_t *ret_call);
 
 /*
  * Publishes what was written; the leases end. Per object: KVT_OK, KVT_ALREADY_HAVE
- * (another writer was first: its bytes stay), KVT_STALE (set), KVT_GONE (the lease is of
- * an earlier connection: the bytes are not stored; of a set nothing is). A commit that
+ * (another writer was first: its bytes stay), KVT_STALE (a set, of which nothing is stored:
+ * a member that was stored already has been replaced or dropped meanwhile), KVT_GONE (the
+ * lease is of an earlier connection: the bytes are not stored; of a set nothing is). In a
+ * set, a member that another writer was first with is KVT_OK. A commit that
  * timed out is undecided: its segments must not be touched until kvt_session_info() shows
  * another boot id or the session is closed.
  */
