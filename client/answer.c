@@ -43,7 +43,8 @@ static bool take_grant(struct kvt_session *session, struct kvt__call *call, stru
                 return true;
         }
         item->lease->writes = call->kind == WIRE_RESERVE;
-        item->lease->set = call->set;
+        if (call->set)
+                kvt__lease_join(&session->leases, item->lease, call->set);
         return true;
 }
 
@@ -82,6 +83,19 @@ static bool take_granting(struct kvt_session *session, struct kvt__call *call,
         return take_grant(session, call, item, from, extents, pieces);
 }
 
+/* Nothing has changed: it is the caller's as before, or nobody's who was told of an end. */
+static void keep_lease(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item)
+{
+        if (call->is_done) {
+                kvt__give_back(session, call->kind == WIRE_RELEASE ? WIRE_ACQUIRE : WIRE_RESERVE,
+                               call->set, &item->lease->wire, 1);
+                kvt__lease_end(&session->leases, item->lease);
+                return;
+        }
+        item->lease->ending = false;
+        item->lease = NULL;
+}
+
 static bool take_ending(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item,
                         const struct wire_result_item *from)
 {
@@ -89,7 +103,10 @@ static bool take_ending(struct kvt_session *session, struct kvt__call *call, str
                 kvt__session_break(session, "the daemon ended a lease twice");
                 return false;
         }
-        kvt__lease_end(&session->leases, item->lease);
+        if (from->status == KVT_INVALID)
+                keep_lease(session, call, item);
+        else
+                kvt__lease_end(&session->leases, item->lease);
         if (call->is_done)
                 return true;
         item->status = call->is_doomed ? (uint32_t)KVT_GONE : from->status;
@@ -187,8 +204,23 @@ static bool close_items(struct kvt_session *session, struct kvt__call *call)
         return true;
 }
 
+/* Did the call's answer leave its set without an end? */
+static bool set_goes_on(const struct kvt_session *session, const struct kvt__call *call)
+{
+        if (call->kind == WIRE_RESERVE)
+                return kvt__set_writes(&session->leases, session->era, call->set);
+        if (call->kind != WIRE_COMMIT)
+                return call->kind != WIRE_ABORT;
+        for (uint32_t i = 0; i < call->n; i++)
+                if (call->items[i].status == KVT_INVALID)
+                        return true;
+        return false;
+}
+
 static void last_result(struct kvt_session *session, struct kvt__call *call)
 {
+        if (call->set && !set_goes_on(session, call))
+                kvt__set_end(&session->leases, session->era, call->set);
         if (!call->is_done && !close_items(session, call))
                 return;
         if (!call->is_done)

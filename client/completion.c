@@ -3,6 +3,7 @@
  * Reporting: from the records of calls to completions and to the caller's objects, in the
  * caller's own thread.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/session.h"
@@ -17,9 +18,27 @@ static void forget_lease(struct kvt_object *object)
         object->n_segments = 0;
 }
 
-static void write_granted(struct kvt_object *object, struct kvt__call *call, struct kvt__item *item)
+/* The lease that the caller is to be told of, or NULL. */
+static struct kvt__lease *lease_to_tell(struct kvt_session *session, struct kvt__item *item)
 {
         struct kvt__lease *lease = item->lease;
+
+        /* From here on it is the caller's, who ends it. */
+        item->lease = NULL;
+        if (!lease || !lease->is_over) {
+                if (lease)
+                        lease->is_told = true;
+                return lease;
+        }
+        kvt__lease_end(&session->leases, lease);
+        free(lease);
+        return NULL;
+}
+
+static void write_granted(struct kvt_session *session, struct kvt_object *object,
+                          struct kvt__call *call, struct kvt__item *item)
+{
+        struct kvt__lease *lease = lease_to_tell(session, item);
 
         object->generation = item->generation;
         object->stored_ns = item->stored_ns;
@@ -33,11 +52,9 @@ static void write_granted(struct kvt_object *object, struct kvt__call *call, str
         object->lease = lease->id;
         object->segments = lease->n_segments ? lease->segments : NULL;
         object->n_segments = lease->n_segments;
-        /* From here on it is the caller's, who ends it. */
-        item->lease = NULL;
 }
 
-static void write_objects(struct kvt__call *call)
+static void write_objects(struct kvt_session *session, struct kvt__call *call)
 {
         for (uint32_t i = 0; i < call->n; i++) {
                 struct kvt__item *item = &call->items[i];
@@ -47,7 +64,7 @@ static void write_objects(struct kvt__call *call)
                 item->is_changed = false;
                 call->objects[i].status = item->status;
                 if (kvt__kind_grants(call->kind))
-                        write_granted(&call->objects[i], call, item);
+                        write_granted(session, &call->objects[i], call, item);
                 else if (call->kind != WIRE_MARK && item->status != KVT_INVALID)
                         forget_lease(&call->objects[i]);
         }
@@ -67,7 +84,7 @@ static void report(struct kvt_session *session, struct kvt__call *call,
         };
         if (call->kind == WIRE_ACQUIRE && call->is_decided)
                 memcpy(ret_completion->token, call->token, sizeof(ret_completion->token));
-        write_objects(call);
+        write_objects(session, call);
         if (!call->is_done) {
                 call->is_reported = true;
                 return;

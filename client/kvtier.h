@@ -364,7 +364,8 @@ KVT_API enum kvt_status kvt_reserve(struct kvt_session *session, const struct kv
  * (another writer was first: its bytes stay), KVT_STALE (a set, of which nothing is stored:
  * a member that was stored already has been replaced or dropped meanwhile), KVT_GONE (the
  * lease is of an earlier connection: the bytes are not stored; of a set nothing is). In a
- * set, a member that another writer was first with is KVT_OK. A commit that
+ * set, a member that another writer was first with is KVT_OK. With KVT_INVALID (a set of
+ * which a member is missing) nothing has happened and the leases go on. A commit that
  * timed out is undecided: its segments must not be touched until kvt_session_info() shows
  * another boot id or the session is closed.
  */

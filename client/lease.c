@@ -100,10 +100,45 @@ struct kvt__lease *kvt__lease_after(struct kvt__leases *leases, uint64_t id)
 void kvt__lease_end(struct kvt__leases *leases, struct kvt__lease *lease)
 {
         RB_REMOVE(kvt__lease_tree, &leases->tree, lease);
+        if (lease->set)
+                LIST_REMOVE(lease, set_link);
         lease->era->n_leases--;
         lease->era = NULL;
         for (uint32_t i = 0; i < lease->n_segments; i++)
                 lease->arenas[i]->n_leases--;
+}
+
+void kvt__lease_join(struct kvt__leases *leases, struct kvt__lease *lease, uint64_t set)
+{
+        lease->set = set;
+        LIST_INSERT_HEAD(&leases->in_sets, lease, set_link);
+}
+
+bool kvt__set_writes(const struct kvt__leases *leases, const struct kvt__era *era, uint64_t set)
+{
+        const struct kvt__lease *lease;
+
+        LIST_FOREACH(lease, &leases->in_sets, set_link)
+                if (lease->set == set && lease->era == era && lease->n_segments)
+                        return true;
+        return false;
+}
+
+void kvt__set_end(struct kvt__leases *leases, const struct kvt__era *era, uint64_t set)
+{
+        struct kvt__lease *lease, *next;
+
+        for (lease = LIST_FIRST(&leases->in_sets); lease; lease = next) {
+                next = LIST_NEXT(lease, set_link);
+                if (lease->era != era || (set && lease->set != set) || lease->n_segments ||
+                    lease->ending)
+                        continue;
+                lease->is_over = true;
+                if (!lease->is_told)
+                        continue;
+                kvt__lease_end(leases, lease);
+                free(lease);
+        }
 }
 
 void kvt__leases_free(struct kvt__leases *leases)

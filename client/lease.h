@@ -8,7 +8,12 @@
  * the session tells the daemon so by the era's secret.
  *
  * Callers know a lease by a number of this library, never by the daemon's, which a later
- * daemon may use again. Under the session's lock.
+ * daemon may use again.
+ *
+ * A member of a set that was stored already is held, not written: its lease has no bytes
+ * and ends with the set, whether the caller names it or not. One that the caller has not
+ * been told of yet is only marked: whoever reports it finds it over. Under the session's
+ * lock.
  */
 #pragma once
 
@@ -39,7 +44,10 @@ struct kvt__lease {
         struct kvt__era *era;
         bool ending; /* a commit, abort or release names it */
         bool writes; /* reserved: ends by commit or abort */
-        uint64_t set;
+        bool is_told;
+        bool is_over; /* held for a set that has ended */
+        uint64_t set; /* 0: none */
+        LIST_ENTRY(kvt__lease) set_link;
         uint64_t bytes;
         uint32_t n_segments;
         uint32_t n_pieces;
@@ -52,6 +60,7 @@ RB_HEAD(kvt__lease_tree, kvt__lease);
 
 struct kvt__leases {
         struct kvt__lease_tree tree;
+        LIST_HEAD(, kvt__lease) in_sets; /* few: sets are short */
         uint64_t last_id;
 };
 
@@ -75,6 +84,15 @@ struct kvt__lease *kvt__lease_after(struct kvt__leases *leases, uint64_t id);
 
 /* Takes it out of the tree, its era and its arenas. The memory is freed by free(). */
 void kvt__lease_end(struct kvt__leases *leases, struct kvt__lease *lease);
+
+/* Makes it a member. @set is not 0. */
+void kvt__lease_join(struct kvt__leases *leases, struct kvt__lease *lease, uint64_t set);
+
+/* Is any member of the set to be written? */
+bool kvt__set_writes(const struct kvt__leases *leases, const struct kvt__era *era, uint64_t set);
+
+/* Ends and frees what was held for a set of @era; of all its sets when @set is 0. */
+void kvt__set_end(struct kvt__leases *leases, const struct kvt__era *era, uint64_t set);
 
 /* Ends and frees all. */
 void kvt__leases_free(struct kvt__leases *leases);

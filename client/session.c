@@ -19,7 +19,7 @@
 #define BEAT_NS_MAX   UINT64_C(500000000)
 #define CLOSE_NS_MAX  UINT64_C(500000000)
 #define NEVER         UINT64_MAX
-#define OPEN_FLAGS (KVT_OPEN_PARTIAL_LAYOUT | KVT_OPEN_NO_LOADS | KVT_OPEN_NO_STORES)
+#define OPEN_FLAGS    (KVT_OPEN_PARTIAL_LAYOUT | KVT_OPEN_NO_LOADS | KVT_OPEN_NO_STORES)
 #define NS_PER_SECOND UINT64_C(1000000000)
 
 uint64_t kvt__now_ns(void)
@@ -113,8 +113,10 @@ static void hang_up(struct kvt_session *session)
         kvt__outbox_clear(&session->outbox);
         kvt__table_retire(&session->tables);
         kvt__arenas_retract(&session->arenas);
-        if (session->era)
+        if (session->era) {
                 session->era->dead = true;
+                kvt__set_end(&session->leases, session->era, 0);
+        }
         kvt__calls_hang_up(session);
         /* An era that never was up has granted nothing that anyone could have to end. */
         if (session->era && !was_up)

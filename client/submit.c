@@ -708,9 +708,10 @@ void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t s
         if (!call)
                 return;
         call->n_live = n;
+        call->set = kind == WIRE_ABORT ? set : 0;
         call->is_on_wire = true;
         batch_init(&batch, session, kind, call->id, n);
-        batch.fixed.batch.set = kind == WIRE_ABORT ? set : 0;
+        batch.fixed.batch.set = call->set;
         start_message(&batch);
         for (uint32_t i = 0; i < n && sent; i++)
                 sent = add(&batch, &wire_leases[i], sizeof(wire_leases[i]), NULL, 0);

@@ -4,6 +4,7 @@
  * at all: whoever dies, whatever fails, whoever else writes the same.
  */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -113,6 +114,69 @@ START_TEST(a_commit_that_leaves_a_member_out_publishes_nothing)
         ck_assert_uint_eq(hybrid_call(&writer, kvt_commit, SET, set, N_MEMBERS - 1).status,
                           KVT_INVALID);
         expect_nothing();
+        /* Its leases go on: the whole set can still be committed. */
+        ck_assert_uint_ne(set[0].lease, 0);
+        ck_assert_uint_eq(hybrid_call(&writer, kvt_commit, SET, set, N_MEMBERS).status, KVT_OK);
+        expect_whole(0);
+        stop();
+}
+END_TEST
+
+/* Hangs up on every session; their leases are in quarantine until each says that it is done. */
+static void kick_all(void)
+{
+        json_t *answer = daemon_ask(&fixture, "{\"command\":\"sessions\"}"), *session;
+        char command[64];
+        size_t i;
+
+        json_array_foreach(json_object_get(answer, "sessions"), i, session)
+        {
+                snprintf(command, sizeof(command), "{\"command\":\"kick\",\"session\":%lld}",
+                         json_integer_value(json_object_get(session, "session")));
+                json_decref(daemon_ask(&fixture, command));
+        }
+        json_decref(answer);
+}
+
+/*
+ * After a hang-up a session says that its copies have ended when the caller has ended its
+ * last lease. What a set only held is none of those.
+ */
+START_TEST(what_a_set_held_is_not_waited_for)
+{
+        struct kvt_object read, again[N_MEMBERS], part[N_MEMBERS];
+
+        start(NULL);
+        ck_assert_int_eq(hybrid_store(&writer, &prompt, 1, HYBRID_KV, 0, 0), KVT_OK);
+        /* A commit that names only what it writes. */
+        memcpy(part, set, sizeof(part));
+        reserve_all(&writer, part, 0);
+        ck_assert_uint_eq(part[0].status, KVT_ALREADY_HAVE);
+        ck_assert_uint_ne(part[0].lease, 0);
+        ck_assert_uint_eq(hybrid_call(&writer, kvt_commit, SET, &part[N_MEMBERS - 2], 2).status,
+                          KVT_OK);
+        /* A set in which nothing is to be written. */
+        memcpy(again, set, sizeof(again));
+        ck_assert_uint_eq(hybrid_call(&writer, kvt_reserve, SET, again, N_MEMBERS).status, KVT_OK);
+        for (unsigned i = 0; i < N_MEMBERS; i++) {
+                ck_assert_uint_eq(again[i].status, KVT_ALREADY_HAVE);
+                ck_assert_uint_eq(again[i].lease, 0);
+        }
+        /* A set that is open when the connection breaks. */
+        hybrid_drop(&fixture, &prompt, 1, HYBRID_STATE, 0);
+        memcpy(part, set, sizeof(part));
+        reserve_all(&writer, part, 0);
+        read = set[0];
+        ck_assert_uint_eq(hybrid_call(&reader, kvt_acquire, 0, &read, 1).status, KVT_OK);
+
+        kick_all();
+        daemon_wait_number(&fixture, "quarantined", 2);
+        ck_assert_uint_eq(hybrid_call(&reader, kvt_release, 0, &read, 1).status, KVT_GONE);
+        for (unsigned i = 0; i < N_MEMBERS; i++)
+                if (part[i].status == KVT_OK)
+                        ck_assert_uint_eq(hybrid_call(&writer, kvt_abort, SET, &part[i], 1).status,
+                                          KVT_GONE);
+        daemon_wait_number(&fixture, "quarantined", 0);
         stop();
 }
 END_TEST
@@ -527,6 +591,7 @@ int main(int argc, char **argv)
                 nothing_of_a_set_shows_before_its_commit_and_all_of_it_after,
                 the_abort_of_one_member_is_that_of_all,
                 a_commit_that_leaves_a_member_out_publishes_nothing,
+                what_a_set_held_is_not_waited_for,
                 an_aborted_replacement_leaves_the_old_bytes,
                 sets_of_two_sessions_have_their_own_numbers,
                 a_set_of_a_thousand_members_is_published_whole,
