@@ -352,9 +352,10 @@ struct kvt_completion {
  * leased whatever the call's status, unless that is CANCELLED or TIMEOUT.
  *
  * A set is what was granted under one kvt_call.set, by one call or several, until its commit
- * or abort; the abort of one member is that of all. The commit names every member that is
- * KVT_OK, and may name the others; one that is not leased, refused say, makes the commit fail
- * for all. When nothing needs writing the set ends at once, and no lease is given.
+ * or abort; the abort of one member is that of all, but each that is KVT_OK has to be named
+ * by some abort. The commit names every member that is KVT_OK, and may name the others; one
+ * that is not leased, refused say, makes the commit fail for all. When nothing needs writing
+ * the set ends at once, and no lease is given.
  */
 KVT_API enum kvt_status kvt_reserve(struct kvt_session *session, const struct kvt_call *call,
                                     struct kvt_object *objects, size_t n, uint64_t *ret_call);
