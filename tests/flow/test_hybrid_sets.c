@@ -249,6 +249,44 @@ START_TEST(a_set_of_a_thousand_members_is_published_whole)
 }
 END_TEST
 
+/* Waits for the whole boundary; the caller finishes the call. */
+static uint64_t begin_waiting(struct kvt_object *objects)
+{
+        struct kvt_call call = {.size = sizeof(call),
+                                .flags = KVT_CALL_WAITED | KVT_CALL_WAIT,
+                                .timeout_ns = FLOW_TIMEOUT_NS};
+        uint64_t id;
+
+        memcpy(objects, set, sizeof(set));
+        ck_assert_int_eq(kvt_acquire(reader.session, &call, objects, N_MEMBERS, &id), KVT_OK);
+        return id;
+}
+
+START_TEST(a_reader_that_waits_for_a_set_gets_all_of_it_or_hears_that_it_ended)
+{
+        struct kvt_object wanted[N_MEMBERS];
+        struct kvt_completion completion;
+        uint64_t id;
+
+        start(NULL);
+        reserve_all(&writer, set, 0);
+        id = begin_waiting(wanted);
+        ck_assert_uint_eq(hybrid_call(&writer, kvt_abort, SET, set, N_MEMBERS).status, KVT_OK);
+        ck_assert_int_eq(kvt_wait_call(reader.session, id, &completion, FLOW_TIMEOUT_NS), KVT_OK);
+        ck_assert_uint_eq(completion.status, KVT_MISS);
+
+        reserve_all(&writer, set, 0);
+        id = begin_waiting(wanted);
+        ck_assert_uint_eq(hybrid_call(&writer, kvt_commit, SET, set, N_MEMBERS).status, KVT_OK);
+        ck_assert_int_eq(kvt_wait_call(reader.session, id, &completion, FLOW_TIMEOUT_NS), KVT_OK);
+        ck_assert_uint_eq(completion.status, KVT_OK);
+        for (unsigned i = 0; i < N_MEMBERS; i++)
+                ck_assert(hybrid_holds(&wanted[i], 0));
+        ck_assert_uint_eq(hybrid_call(&reader, kvt_release, 0, wanted, N_MEMBERS).status, KVT_OK);
+        stop();
+}
+END_TEST
+
 /* ---- a member that fails ---- */
 
 START_TEST(a_member_that_finds_no_room_keeps_the_others_unseen)
@@ -592,6 +630,7 @@ int main(int argc, char **argv)
                 the_abort_of_one_member_is_that_of_all,
                 a_commit_that_leaves_a_member_out_publishes_nothing,
                 what_a_set_held_is_not_waited_for,
+                a_reader_that_waits_for_a_set_gets_all_of_it_or_hears_that_it_ended,
                 an_aborted_replacement_leaves_the_old_bytes,
                 sets_of_two_sessions_have_their_own_numbers,
                 a_set_of_a_thousand_members_is_published_whole,
