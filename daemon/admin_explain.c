@@ -83,17 +83,19 @@ static void add_other_layout(json_t *object, struct daemon *daemon, uint16_t lay
 static json_t *describe_run(struct daemon *daemon, const struct explanation *explanation,
                             const struct explain_run *run)
 {
+        char digest[2 * DIGEST_BYTES + 1];
         json_t *gaps = json_array(), *object;
 
+        admin_hex(digest, run->digest.bytes, DIGEST_BYTES);
         for (uint32_t i = 0; i < run->n_gaps; i++)
                 json_array_append_new(gaps,
                                       describe_gap(daemon, explanation->layout, &run->gaps[i]));
-        object = json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:b}", "from",
-                           (json_int_t)run->from, "to", (json_int_t)run->to, "in_host",
-                           (json_int_t)run->n_host, "in_nvme_only", (json_int_t)run->n_nvme,
-                           "missing", (json_int_t)run->n_missing, "usable", (int)run->is_usable,
-                           "above_limit", (int)(run->from > explanation->limit), "gaps", gaps,
-                           "more_gaps", (int)run->is_cut);
+        object = json_pack(
+                "{s:I, s:I, s:s, s:I, s:I, s:I, s:b, s:b, s:o, s:b}", "from", (json_int_t)run->from,
+                "to", (json_int_t)run->to, "digest", digest, "in_host", (json_int_t)run->n_host,
+                "in_nvme_only", (json_int_t)run->n_nvme, "missing", (json_int_t)run->n_missing,
+                "usable", (int)run->is_usable, "above_limit", (int)(run->from > explanation->limit),
+                "gaps", gaps, "more_gaps", (int)run->is_cut);
         if (object && run->other_layout)
                 add_other_layout(object, daemon, explanation->layout_number, run->other_layout);
         return object;

@@ -191,7 +191,9 @@ static uint16_t find_other_layout(const struct explainer *explainer)
 
 static void describe(const struct explainer *explainer, struct explain_run *ret_run)
 {
-        *ret_run = (struct explain_run){.from = explainer->boundary, .to = explainer->boundary};
+        *ret_run = (struct explain_run){.from = explainer->boundary,
+                                        .to = explainer->boundary,
+                                        .digest = *explainer->digest};
         for (uint32_t i = 0; i < explainer->n_cells; i++) {
                 ret_run->n_host += explainer->cells[i] == IN_HOST;
                 ret_run->n_nvme += explainer->cells[i] == IN_NVME;

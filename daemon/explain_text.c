@@ -67,8 +67,8 @@ static void add_cause(struct text *text, const struct daemon *daemon, const stru
                 return;
         default:
                 add(text, daemon->cache.nvme
-                                  ? "never stored, as far as is known; what was not on NVMe when "
-                                    "the daemon started is forgotten"
+                                  ? "never stored, as far as is known (what was not on NVMe when "
+                                    "the daemon started is forgotten)"
                                   : "never stored since the daemon started, as far as is known");
         }
 }

@@ -247,14 +247,14 @@ static const char *span(uint64_t from, uint64_t to)
 static void print_gap(const json_t *gap)
 {
         uint64_t first = json_u64(gap, "first_shard"), n = json_u64(gap, "shards");
-        uint64_t last_ns = json_u64(gap, "last_ns");
-        struct timespec now;
+        uint64_t last_s = json_u64(gap, "last_ns") / 1000000000u;
+        uint64_t now_s = (uint64_t)time(NULL);
 
         printf("    group %s shard%s %s: %s", json_text(gap, "name"), n > 1 ? "s" : "",
                span(first, first + n - 1), json_text(gap, "text"));
-        if (last_ns && !clock_gettime(CLOCK_REALTIME, &now))
+        if (last_s)
                 printf(", %s ago",
-                       text_seconds((double)now.tv_sec - (double)(last_ns / 1000000000u)));
+                       now_s > last_s ? text_seconds((double)(now_s - last_s)) : "less than 1 s");
         putchar('\n');
 }
 

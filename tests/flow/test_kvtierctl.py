@@ -4,12 +4,14 @@
 
 KVTIERD and KVTIERCTL in the environment name the programs.
 """
+import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -64,7 +66,9 @@ class WithoutDaemon(Folder):
                 self.assertEqual(run.stdout, "")
 
     def test_wrong_usage_is_told_apart_from_failure(self):
-        for command in ([], ["no-such"], ["status", "x"], ["show"], ["show", "a", "b"], ["kick"],
+        for command in ([], ["no-such"], ["status", "x"], ["show"], ["show", "a", "b"], ["kick"], ["why"],
+                        ["why", "--session=1", "--layout=00"], ["why", "--digests=x"],
+                        ["why", "--session=x"], ["why", "--tokens=x", "--layout=00", "--nth=1"],
                         ["kick", "x"], ["kick", "-1"], ["ls", "-n", "0"], ["top", "-i", "0"],
                         ["bench", "-b", "1X"], ["evict"], ["clear"], ["evict", "a", "b"],
                         ["evict", "00", "--group=1"], ["evict", "--digest=00", "--group=x"],
@@ -315,6 +319,58 @@ class WithDaemon(Folder):
         self.assertRegex(text, r"(?m)^host +\.{20} ")
         self.assertNotIn("\033", text)
         self.assertIn("per_second", self.ask("top", "--once", "-i", "0.1"))
+
+    def fill_by_tokens(self):
+        """Objects of one prompt; returns their layout and digests, in its order."""
+        layout = self.fill()
+        objects = sorted(self.ask("ls")["objects"], key=lambda item: item["tokens"])
+        return layout, [item["digest"] for item in objects]
+
+    def test_why_explains_a_file_of_digests(self):
+        layout, digests = self.fill_by_tokens()
+        path = self.folder / "digests"
+        for text in ("\n".join(digests), json.dumps(digests), ", ".join(digests)):
+            path.write_text(text)
+            answer = self.ask("why", f"--digests={path}", f"--layout={layout[:8]}")
+            self.assertEqual(answer["usable_boundaries"], OBJECTS)
+            self.assertEqual([(run["from"], run["to"]) for run in answer["runs"]], [(1, OBJECTS)])
+        self.ctl("evict", f"--digest={digests[6]}")
+        self.ctl("clear", f"--digest={digests[20]}")
+        text = self.ctl("why", f"--digests={path}", f"--layout={layout}").stdout
+        self.assertRegex(text, r"(?m)^boundary 7 .*: 0 in host memory, 1 on NVMe only, 0 missing")
+        self.assertRegex(text, r"(?m)^    group bench shard 0: .*removed by kvtierctl, .* ago$")
+        self.assertRegex(text.splitlines()[-1], r"boundary 21 .*the longest usable prefix is 320 ")
+
+    def test_why_makes_the_digests_of_token_ids(self):
+        layout, _ = self.fill_by_tokens()
+        chunk = self.ask("layouts")["layouts"][0]["chunk_tokens"]
+        tokens = list(range(1000, 1000 + 3 * chunk + 5))
+        path = self.folder / "tokens"
+        digest = hashlib.sha256(b"kvtier/root/1\0" + struct.pack("<II4sI", 2, 4, b"salt", 0))
+        step = struct.pack(f"<{chunk}I", *tokens[:chunk])
+        digest = hashlib.sha256(b"kvtier/step/1\0" + digest.digest() + step)
+        path.write_text(" ".join(map(str, tokens)))
+        answer = self.ask("why", f"--tokens={path}", f"--layout={layout}", "--salt=salt")
+        self.assertEqual(answer["boundaries"], 3)
+        self.assertEqual(answer["runs"][0]["digest"], digest.hexdigest())
+        self.assertEqual(answer["runs"][0]["gaps"][0]["cause"], "never_stored")
+        path.write_text(json.dumps(tokens[:chunk - 1]))
+        self.assertIn("no whole chunk", self.ctl("why", f"--tokens={path}",
+                                                 f"--layout={layout}").stdout)
+        for text in ("1 2 x", '["1"]', "-1", "4294967296"):
+            path.write_text(text)
+            self.assertIn("is not a token id", self.ctl("why", f"--tokens={path}",
+                                                        f"--layout={layout}", status=1).stderr)
+
+    def test_why_takes_a_prompt_longer_than_a_message(self):
+        layout, digests = self.fill_by_tokens()
+        path = self.folder / "digests"
+        path.write_text("\n".join(digests + ["ab" * 32] * 5000))
+        run = self.ctl("--json", "why", f"--digests={path}", f"--layout={layout}")
+        self.assertIn("first 4096 of", run.stderr)
+        answer = json.loads(run.stdout)
+        self.assertEqual(answer["usable_boundaries"], OBJECTS)
+        self.assertEqual(answer["runs"][-1]["to"], 4096)
 
     def test_bench_measures_and_cleans_up(self):
         text = self.ctl("bench", "-b", "64KiB", "-n", "100").stdout
