@@ -283,10 +283,14 @@ int kvt__layout_complete(struct layout *ret_layout, const struct kvt__layout_enc
                 layout_conflict_place(&conflict, part, &place);
                 why_set(why, "the daemon's layout differs from this process's: %s is %s, not %s",
                         place.text, conflict.theirs, conflict.ours);
-        }
-        if (!r && !digest_equal(&computed, id))
+        } else if (!ret_layout->chunk_tokens) {
+                why_set(why, "the daemon's layout does not say how long chunks are");
+        } else if (!digest_equal(&computed, id)) {
                 why_set(why, "the daemon and the library disagree about the layout's id");
-        return r || !digest_equal(&computed, id) ? err_raise(-EINVAL) : 0;
+        } else {
+                return 0;
+        }
+        return err_raise(-EINVAL);
 }
 
 uint16_t kvt__layout_shards(const struct layout *layout)
