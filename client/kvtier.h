@@ -203,11 +203,11 @@ struct kvt_options {
 /*
  * Opens a session. Starts one thread, which connects, reconnects and receives.
  *
- * KVT_OK: attached. KVT_PENDING: attached, but rows of other processes are missing
- * (KVT_OPEN_PARTIAL_LAYOUT). KVT_UNAVAILABLE: the session exists and goes on trying. With
- * both, every match misses meanwhile. Anything else (KVT_INVALID, KVT_DENIED, KVT_REFUSED,
- * KVT_UNSUPPORTED, KVT_NO_MEMORY): no session; @ret_why (may be NULL) gets the reason in
- * words, at most @why_bytes with the NUL.
+ * KVT_OK: attached. KVT_PENDING: attached, but the rows of other processes are not here
+ * yet (KVT_OPEN_PARTIAL_LAYOUT): see kvt_wait_attached(). KVT_UNAVAILABLE: the session
+ * exists and goes on trying. With both, every match misses meanwhile. Anything else
+ * (KVT_INVALID, KVT_DENIED, KVT_REFUSED, KVT_UNSUPPORTED, KVT_NO_MEMORY): no session;
+ * @ret_why (may be NULL) gets the reason in words, at most @why_bytes with the NUL.
  */
 KVT_API enum kvt_status kvt_open(struct kvt_session **ret_session,
                                  const struct kvt_options *options, char *ret_why,
@@ -559,8 +559,8 @@ struct kvt_boundary_query {
         const struct kvt_digest *digests; /* as in the match */
         uint32_t boundaries;              /* which boundary, as kvt_boundary.boundaries */
         uint32_t n_shards;
-        const uint16_t *shards; /* of the group with most shards, and what lies with them of
-                                   groups with fewer; NULL: all */
+        const uint16_t *shards; /* numbers in the group with most shards (M), and with each
+                                   shard s * n / M of a group with n; NULL: all */
 };
 
 /*
