@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/page_call.h"
 #include "client/session.h"
 #include "proto/message.h"
 
@@ -86,7 +87,7 @@ static bool take_granting(struct kvt_session *session, struct kvt__call *call,
 /* Nothing has changed: it is the caller's as before, or nobody's who was told of an end. */
 static void keep_lease(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item)
 {
-        if (call->is_done) {
+        if (call->is_done || call->owner) {
                 kvt__give_back(session, call->kind == WIRE_RELEASE ? WIRE_ACQUIRE : WIRE_RESERVE,
                                call->set, &item->lease->wire, 1);
                 kvt__lease_end(&session->leases, item->lease);
@@ -262,6 +263,8 @@ static void on_result(struct kvt_session *session, struct kvt__call *call,
                 last_result(session, call);
         else if (call->is_decided && !call->is_done)
                 post_decision(session, call);
+        else if (call->owner)
+                kvt__page_call_step(session, call);
 }
 
 static void on_granted(struct kvt_session *session, struct kvt__call *call,

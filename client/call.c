@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/page_call.h"
 #include "client/session.h"
 
 static int compare_ids(const struct kvt__call *a, const struct kvt__call *b)
@@ -95,6 +96,7 @@ void kvt__call_free(struct kvt_session *session, struct kvt__call *call)
                 if (call->items[i].lease && !call->items[i].lease->era)
                         free(call->items[i].lease);
         kvt__pins_free_spare(call->pins, call->n);
+        kvt__page_work_free(call->pages);
         free(call);
 }
 
@@ -124,8 +126,12 @@ void kvt__calls_signal(struct kvt_session *session)
 
 void kvt__call_post(struct kvt_session *session, struct kvt__call *call)
 {
-        if (call->is_internal)
+        if (call->is_internal || call->is_told)
                 return;
+        if (call->owner) {
+                kvt__page_call_step(session, call);
+                return;
+        }
         pthread_cond_broadcast(&session->changed);
         if (call->is_queued || call->flags & KVT_CALL_WAITED)
                 return;
@@ -134,11 +140,14 @@ void kvt__call_post(struct kvt_session *session, struct kvt__call *call)
         kvt__calls_signal(session);
 }
 
-/* Drops a lease that the caller was never told of. Returns what the daemon calls it. */
+/*
+ * Drops a lease that the caller was never told of. Returns what the daemon calls it, or 0
+ * when it belongs to another connection or a set that has ended.
+ */
 static uint64_t drop_lease(struct kvt_session *session, struct kvt__item *item)
 {
         struct kvt__lease *lease = item->lease;
-        uint64_t wire = lease->wire;
+        uint64_t wire = lease->era == session->era && !lease->is_over ? lease->wire : 0;
 
         kvt__lease_end(&session->leases, lease);
         free(lease);
@@ -146,26 +155,33 @@ static uint64_t drop_lease(struct kvt_session *session, struct kvt__item *item)
         return wire;
 }
 
-/* Ends every lease that the call was granted and nobody knows of. */
-static void retract(struct kvt_session *session, struct kvt__call *call)
+/* By which kind of call its leases were granted. */
+static uint16_t granting_kind(const struct kvt__call *call)
+{
+        if (!call->pages)
+                return call->kind;
+        return kvt__page_call_stores(call) ? WIRE_RESERVE : WIRE_ACQUIRE;
+}
+
+void kvt__call_retract(struct kvt_session *session, struct kvt__call *call)
 {
         bool is_up = session->phase == KVT__UP && !session->broken;
+        uint16_t kind = granting_kind(call);
         uint64_t wires[256];
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < call->n; i++) {
                 if (!call->items[i].lease)
                         continue;
-                wires[n++] = drop_lease(session, &call->items[i]);
-                if (is_up && n == sizeof(wires) / sizeof(wires[0])) {
-                        kvt__give_back(session, call->kind, call->set, wires, n);
-                        n = 0;
-                } else if (!is_up) {
+                wires[n] = drop_lease(session, &call->items[i]);
+                n += is_up && wires[n];
+                if (n == sizeof(wires) / sizeof(wires[0])) {
+                        kvt__give_back(session, kind, call->set, wires, n);
                         n = 0;
                 }
         }
         if (n)
-                kvt__give_back(session, call->kind, call->set, wires, n);
+                kvt__give_back(session, kind, call->set, wires, n);
 }
 
 static void set_final(struct kvt__item *item, enum kvt_status status)
@@ -178,7 +194,8 @@ static void set_final(struct kvt__item *item, enum kvt_status status)
 /* The first status that says that something did not go as asked. */
 static uint32_t worst_status(const struct kvt__call *call)
 {
-        bool reads = call->kind == WIRE_ACQUIRE || call->kind == WIRE_ADOPT;
+        bool reads = call->kind == WIRE_ACQUIRE || call->kind == WIRE_ADOPT ||
+                     call->kind == KVT__LOAD_PAGES;
         uint32_t n = reads && call->is_decided ? call->n_granted : call->n;
 
         if (call->status != KVT_OK)
@@ -202,7 +219,7 @@ void kvt__call_finish(struct kvt_session *session, struct kvt__call *call)
         call->status = worst_status(call);
         if (kvt__kind_grants(call->kind) && !call->is_reported &&
             (call->status == KVT_TIMEOUT || call->status == KVT_CANCELLED)) {
-                retract(session, call);
+                kvt__call_retract(session, call);
                 for (uint32_t i = 0; i < call->n; i++)
                         set_final(&call->items[i], call->status);
         }
@@ -213,8 +230,13 @@ void kvt__call_abandon(struct kvt_session *session, struct kvt__call *call, enum
 {
         bool keeps = call->is_reported;
 
+        if (call->pages) {
+                stop_clock(session, call);
+                kvt__page_call_abandon(session, call, status);
+                return;
+        }
         if (kvt__kind_grants(call->kind) && !keeps)
-                retract(session, call);
+                kvt__call_retract(session, call);
         for (uint32_t i = 0; i < call->n; i++) {
                 struct kvt__item *item = &call->items[i];
 
@@ -279,6 +301,8 @@ void kvt__calls_hang_up(struct kvt_session *session)
                 next = RB_NEXT(kvt__call_ids, &session->calls.ids, call);
                 if (call->is_on_wire)
                         hang_up(session, call);
+                else if (call->pages)
+                        kvt__page_call_hang_up(session, call);
         }
 }
 
@@ -308,6 +332,15 @@ bool kvt__calls_on_wire(struct kvt_session *session)
                 if (call->is_on_wire)
                         return true;
         return false;
+}
+
+void kvt__calls_end_cancels(struct kvt_session *session, uint64_t target)
+{
+        struct kvt__call *call;
+
+        RB_FOREACH(call, kvt__call_ids, &session->calls.ids)
+                if (call->kind == WIRE_CANCEL && call->target == target && !call->is_done)
+                        kvt__call_finish(session, call);
 }
 
 void kvt__calls_free(struct kvt_session *session)

@@ -36,6 +36,8 @@ struct kvt__item {
         bool is_changed; /* since the last report */
 };
 
+struct kvt__page_work;
+
 struct kvt__call {
         RB_ENTRY(kvt__call) by_id;
         RB_ENTRY(kvt__call) by_deadline;
@@ -61,6 +63,8 @@ struct kvt__call {
         uint8_t token[16];
         uint32_t mark;           /* MARK: PIN, UNPIN, or 0: reclaim, as each object says */
         struct kvt__pin **pins;  /* MARK: PIN, UNPIN: of each object; else NULL */
+        struct kvt__call *owner;      /* completes for this record; NULL: for the caller */
+        struct kvt__page_work *pages; /* of calls over page maps; else NULL */
         uint32_t n_live; /* items on the wire */
         uint32_t n;
         struct kvt__item items[];
@@ -101,6 +105,9 @@ void kvt__call_post(struct kvt_session *session, struct kvt__call *call);
 /* Makes the eventfd say what there is to poll, unless somebody is waiting to do so. */
 void kvt__calls_signal(struct kvt_session *session);
 
+/* Ends every lease that the call was granted and nobody knows of; tells the daemon. */
+void kvt__call_retract(struct kvt_session *session, struct kvt__call *call);
+
 /* The last completion, with the status that its items make. */
 void kvt__call_finish(struct kvt_session *session, struct kvt__call *call);
 
@@ -124,6 +131,9 @@ void kvt__calls_cancel(struct kvt_session *session);
 
 /* Is any record still waiting for an answer? */
 bool kvt__calls_on_wire(struct kvt_session *session);
+
+/* The target of cancels that were waiting for it has completed. */
+void kvt__calls_end_cancels(struct kvt_session *session, uint64_t target);
 
 void kvt__calls_free(struct kvt_session *session);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/page_call.h"
 #include "client/session.h"
 
 #define NS_PER_SECOND UINT64_C(1000000000)
@@ -54,6 +55,17 @@ static void write_granted(struct kvt_session *session, struct kvt_object *object
         object->n_segments = lease->n_segments;
 }
 
+static void write_moved(struct kvt_object *object, const struct kvt__call *call,
+                        const struct kvt__item *item)
+{
+        object->generation = item->generation;
+        object->stored_ns = item->stored_ns;
+        memcpy(object->writer_boot_id, item->writer_boot_id, sizeof(object->writer_boot_id));
+        if (!kvt__page_call_stores(call) && item->bytes)
+                object->bytes = item->bytes;
+        forget_lease(object);
+}
+
 static void write_objects(struct kvt_session *session, struct kvt__call *call)
 {
         for (uint32_t i = 0; i < call->n; i++) {
@@ -65,6 +77,8 @@ static void write_objects(struct kvt_session *session, struct kvt__call *call)
                 call->objects[i].status = item->status;
                 if (kvt__kind_grants(call->kind))
                         write_granted(session, &call->objects[i], call, item);
+                else if (call->pages)
+                        write_moved(&call->objects[i], call, item);
                 else if (call->kind != WIRE_MARK && item->status != KVT_INVALID)
                         forget_lease(&call->objects[i]);
         }

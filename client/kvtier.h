@@ -8,6 +8,9 @@
  *   store:  kvt_reserve -> copy the bytes into the segments -> kvt_commit
  *   load:   kvt_match (no system call) -> kvt_acquire -> copy the bytes out -> kvt_release
  *
+ * or, with its pages registered in a page map, kvt_store_pages and kvt_load_pages, which do
+ * the copying, too.
+ *
  * Submitting never blocks: a call returns at once with an id and completes exactly once,
  * through kvt_poll(), kvt_wait() or kvt_wait_call(); kvt_fd() turns readable when there is
  * something to poll. A completion of CANCELLED or TIMEOUT means that the caller holds
@@ -289,10 +292,11 @@ struct kvt_object {
         const uint64_t *checksums; /* commit: XXH3-64 of each piece; see kvtier(3) */
         const uint32_t *pages;     /* acquire: these pages alone, see kvt_acquire(); NULL: all */
         uint32_t n_pages;
+        uint32_t n_slots;
+        const uint32_t *slots; /* page maps: see kvt_store_pages() */
         /* outputs; @lease is an input of commit, abort and release */
         uint32_t status; /* enum kvt_status */
         uint32_t n_segments;
-        uint32_t reserved;
         const struct kvt_segment *segments;
         uint64_t lease; /* 0: none */
         uint64_t generation;
@@ -481,6 +485,92 @@ KVT_API enum kvt_status kvt_read(const struct kvt_object *object, uint64_t offse
  * has of which pages were acquired: those that came from below were verified on the way.
  */
 KVT_API enum kvt_status kvt_verify(struct kvt_session *session, const struct kvt_object *object);
+
+/* ---- page maps ------------------------------------------------------------------ */
+
+/*
+ * Where an engine keeps its pages, told once, so that the library moves them: a call lists
+ * objects and the engine's pages for each, and the library copies page by page between this
+ * memory and the daemon's, in a thread of its own. The caller never sees a lease.
+ *
+ * A view is what one tensor holds of each page: row r of page p is the row_bytes from
+ * base + p * page_stride + r * row_stride on. The bytes of a page in an object are its views
+ * in order, each of them row by row, with nothing between them. For a state group a page is
+ * the place of one state.
+ */
+struct kvt_page_view {
+        void *base;
+        uint64_t page_stride;
+        uint64_t row_bytes;
+        uint64_t row_stride; /* of no meaning with one row */
+        uint32_t n_rows;     /* of each page; 1: contiguous; 0 is taken for 1 */
+        uint32_t reserved;
+};
+
+/* The pages of one (group, shard). Their bytes are what the layout says: page_bytes. */
+struct kvt_page_group {
+        uint16_t group;
+        uint16_t shard;
+        uint32_t n_views;
+        uint64_t n_pages; /* slots are numbers below it */
+        const struct kvt_page_view *views;
+};
+
+struct kvt_page_map;
+
+/*
+ * Registers the pages that this process holds; what @groups points to is copied. KVT_OK;
+ * KVT_INVALID, with the group and the reason in @ret_why (may be NULL; at most @why_bytes
+ * with the NUL): views that do not make up the layout's page_bytes, rows that overlap, a
+ * (group, shard) that is named twice or that the layout of this session does not describe;
+ * KVT_NO_MEMORY, KVT_FORKED. A session may have several maps; its first one starts the thread
+ * that copies.
+ */
+KVT_API enum kvt_status kvt_page_map_new(struct kvt_session *session,
+                                         const struct kvt_page_group *groups, uint32_t n_groups,
+                                         struct kvt_page_map **ret_map, char *ret_why,
+                                         size_t why_bytes);
+
+/*
+ * Calls in flight are not disturbed: the memory has to stay until they have completed. Also
+ * after kvt_close(). NULL is fine.
+ */
+KVT_API void kvt_page_map_free(struct kvt_page_map *map);
+
+/*
+ * Reserve, copy, commit, in one call. Of an object it takes what kvt_reserve() takes, but
+ * for @bytes (0, or the length that the slots make), and @slots: the engine's pages in
+ * order, one for each page of the chunk; one for a state. What is stored already is not
+ * copied (KVT_ALREADY_HAVE). The objects of a @set become visible together or not at all:
+ * when one cannot be stored, the others have the call's status. Pages must not change until
+ * the completion.
+ *
+ * Inputs are read at submit; there is one completion, with each object's status. It is the
+ * last moment in which the library touches the pages, also with KVT_CANCELLED, KVT_TIMEOUT
+ * and KVT_UNAVAILABLE, where it waits for the copying to stop; such objects may have been
+ * stored all the same, a set whole. KVT_INVALID at submit for a (group, shard) that @map
+ * lacks, a slot that does not exist, or a wrong number of slots. Of kvt_call.flags it takes
+ * KVT_CALL_WAITED alone.
+ */
+KVT_API enum kvt_status kvt_store_pages(struct kvt_session *session, const struct kvt_call *call,
+                                        struct kvt_page_map *map, struct kvt_object *objects,
+                                        size_t n, uint64_t *ret_call);
+
+/*
+ * Acquire, or adopt where @token (16 bytes) is not NULL, then copy each object as it arrives,
+ * then release. Inputs as of kvt_acquire() and kvt_adopt(), and @slots: one for each page of
+ * the chunk, or for each of @pages where those are given, one for a state; no slot twice.
+ * KVT_OK for an object says that its slots hold its bytes. Any other status says that the
+ * bytes in its slots are undefined: some may have been overwritten. KVT_INVALID for an
+ * object: it is longer or shorter than its slots.
+ *
+ * Completes as kvt_store_pages(), with n_granted, n_resident and n_fitting as of the
+ * acquire. Loads whose leases were granted go on when the daemon dies. KVT_CALL_CHECKSUMS is
+ * not for this call.
+ */
+KVT_API enum kvt_status kvt_load_pages(struct kvt_session *session, const struct kvt_call *call,
+                                       struct kvt_page_map *map, const uint8_t *token,
+                                       struct kvt_object *objects, size_t n, uint64_t *ret_call);
 
 /* ---- match --------------------------------------------------------------------- */
 

@@ -325,6 +325,7 @@ static struct kvt_session *session_new(void)
         TAILQ_INIT(&session->eras);
         TAILQ_INIT(&session->arenas);
         TAILQ_INIT(&session->calls.ready);
+        kvt__copier_init(&session->copier);
         STAILQ_INIT(&session->outbox.packets);
         pthread_mutex_init(&session->lock, NULL);
         pthread_condattr_init(&monotonic);
@@ -350,6 +351,7 @@ static void session_free(struct kvt_session *session, bool inherited)
                 close(session->wake_fd);
         if (session->ready_fd >= 0)
                 close(session->ready_fd);
+        kvt__copier_deinit(&session->copier, inherited);
         free(session->shards);
         free(session->out_buffer);
         free(session->in_buffer);
@@ -516,6 +518,9 @@ void kvt_close(struct kvt_session *session)
         }
         pthread_mutex_lock(&session->lock);
         kvt__calls_cancel(session);
+        pthread_mutex_unlock(&session->lock);
+        kvt__copier_stop(session);
+        pthread_mutex_lock(&session->lock);
         return_leases(session);
         while (session->phase == KVT__UP && !session->broken && kvt__calls_on_wire(session) &&
                kvt__now_ns() < until)

@@ -24,6 +24,7 @@
 
 #include "client/arena.h"
 #include "client/call.h"
+#include "client/copier.h"
 #include "client/kvtier.h"
 #include "client/layout.h"
 #include "client/lease.h"
@@ -95,6 +96,7 @@ struct kvt_session {
         struct kvt__tables tables;
         struct kvt__recent recent; /* of matches: any thread, no lock */
         struct kvt__calls calls;
+        struct kvt__copier copier;
         struct kvt__pins pins;
 };
 

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/page_call.h"
 #include "client/session.h"
+#include "client/submit.h"
 #include "proto/checksum.h"
 #include "proto/message.h"
 
@@ -55,15 +57,16 @@ static bool add(struct batch *batch, const void *record, size_t bytes, const voi
 
 /* ---- what each kind's items look like ---- */
 
-static struct wire_reserve_item reserve_item(const struct kvt_object *object)
+static struct wire_reserve_item reserve_item(const struct kvt__call *call, uint32_t i)
 {
+        const struct kvt_object *object = &call->objects[i];
         struct wire_reserve_item item = {
                 .group = object->group,
                 .shard = object->shard,
                 .flags = object->flags,
                 .boundary_tokens = object->boundary_tokens,
                 .numa_node = object->numa_node ? object->numa_node - 1 : UINT32_MAX,
-                .bytes = object->bytes,
+                .bytes = call->owner ? call->items[i].bytes : object->bytes,
                 .n_covers = object->flags & KVT_CROPPABLE ? object->n_covers : 0,
         };
 
@@ -74,13 +77,16 @@ static struct wire_reserve_item reserve_item(const struct kvt_object *object)
 }
 
 /* All items of a message stand before all of its covers: count first what fits. */
-static bool add_reserves(struct batch *batch, const struct kvt_object *objects, uint32_t n)
+static bool add_reserves(struct batch *batch, const struct kvt__call *call)
 {
+        const struct kvt_object *objects = call->objects;
+        uint32_t n = call->n;
+
         for (uint32_t first = 0, end; first < n; first = end) {
                 size_t left = WIRE_MESSAGE_MAX - sizeof(struct wire_batch);
 
                 for (end = first; end < n; end++) {
-                        struct wire_reserve_item item = reserve_item(&objects[end]);
+                        struct wire_reserve_item item = reserve_item(call, end);
                         size_t bytes = sizeof(item) + item.n_covers * sizeof(struct digest);
 
                         if (bytes > left)
@@ -134,13 +140,13 @@ static bool add_commits(struct batch *batch, const struct kvt__call *call)
 {
         for (uint32_t i = 0; i < call->n_live; i++) {
                 uint32_t index = call->items[i].live;
-                const struct kvt_object *object = &call->objects[index];
+                const struct kvt_object *object = call->owner ? NULL : &call->objects[index];
                 struct wire_commit_item item = {
                         .lease = call->items[index].lease->wire,
-                        .n_pieces = object->n_checksums,
+                        .n_pieces = object ? object->n_checksums : 0,
                 };
 
-                if (!add(batch, &item, sizeof(item), object->checksums,
+                if (!add(batch, &item, sizeof(item), object ? object->checksums : NULL,
                          item.n_pieces * sizeof(uint64_t)))
                         return false;
         }
@@ -185,7 +191,7 @@ static bool add_items(struct batch *batch, const struct kvt__call *call)
 {
         switch (batch->fixed.batch.header.kind) {
         case WIRE_RESERVE:
-                return add_reserves(batch, call->objects, call->n);
+                return add_reserves(batch, call);
         case WIRE_ACQUIRE:
         case WIRE_ADOPT:
                 return add_keys(batch, call->objects, call->n);
@@ -206,8 +212,7 @@ static uint32_t acquire_flags(uint32_t flags)
                (flags & KVT_CALL_RESIDENT ? WIRE_ACQUIRE_RESIDENT : 0);
 }
 
-/* Sends an inserted call. On failure the connection is broken, and the call with it. */
-static void send_call(struct kvt_session *session, struct kvt__call *call, uint64_t timeout_ns)
+void kvt__send_call(struct kvt_session *session, struct kvt__call *call, uint64_t timeout_ns)
 {
         struct batch batch;
         struct wire_batch *fixed = &batch.fixed.batch;
@@ -248,24 +253,28 @@ static enum kvt_status copy_options(struct kvt_call *ret_options, const struct k
         return ret_options->flags & ~known ? KVT_UNSUPPORTED : KVT_OK;
 }
 
-static enum kvt_status check_reserve(const struct kvt_object *objects, size_t n)
+enum kvt_status kvt__check_reserve(const struct kvt_object *object, uint64_t bytes)
 {
         static const uint32_t known =
                 KVT_REPLACE | KVT_PARENT_UNKNOWN | KVT_CROPPABLE | KVT_CONTIGUOUS;
 
-        for (size_t i = 0; i < n; i++) {
-                const struct kvt_object *object = &objects[i];
-
-                if (object->flags & ~known)
-                        return KVT_UNSUPPORTED;
-                if (object->bytes > LAYOUT_OBJECT_MAX ||
-                    (object->flags & KVT_CROPPABLE && object->n_covers > WIRE_COVERS_MAX))
-                        return KVT_TOO_LARGE;
-                if (!object->bytes ||
-                    (object->flags & KVT_CROPPABLE && object->n_covers && !object->covers))
-                        return KVT_INVALID;
-        }
+        if (object->flags & ~known)
+                return KVT_UNSUPPORTED;
+        if (bytes > LAYOUT_OBJECT_MAX ||
+            (object->flags & KVT_CROPPABLE && object->n_covers > WIRE_COVERS_MAX))
+                return KVT_TOO_LARGE;
+        if (!bytes || (object->flags & KVT_CROPPABLE && object->n_covers && !object->covers))
+                return KVT_INVALID;
         return KVT_OK;
+}
+
+static enum kvt_status check_reserve(const struct kvt_object *objects, size_t n)
+{
+        enum kvt_status status = KVT_OK;
+
+        for (size_t i = 0; i < n && status == KVT_OK; i++)
+                status = kvt__check_reserve(&objects[i], objects[i].bytes);
+        return status;
 }
 
 static enum kvt_status check_commit(const struct kvt_object *objects, size_t n)
@@ -319,11 +328,16 @@ static enum kvt_status check_adopt(const struct kvt_object *objects, size_t n)
         return KVT_OK;
 }
 
+enum kvt_status kvt__check_load(const struct kvt_object *objects, size_t n, const uint8_t *token)
+{
+        return token ? check_adopt(objects, n) : check_acquire(objects, n);
+}
+
 _Static_assert(KVT_OBJECTS_MAX == WIRE_ITEMS_MAX, "the public limit is the wire's");
 
-static enum kvt_status check(struct kvt_session *session, struct kvt_call *ret_options,
-                             const struct kvt_call *options, const struct kvt_object *objects,
-                             size_t n)
+enum kvt_status kvt__check_call(struct kvt_session *session, struct kvt_call *ret_options,
+                                const struct kvt_call *options, const struct kvt_object *objects,
+                                size_t n)
 {
         if (!session || !n || !objects || n > WIRE_ITEMS_MAX)
                 return KVT_INVALID;
@@ -361,10 +375,10 @@ static enum kvt_status answer_here(const struct kvt_session *session, const stru
         return loads ? KVT_MISS : KVT_REFUSED;
 }
 
-/* Takes @call over when it returns KVT_OK. */
-static enum kvt_status submit(struct kvt_session *session, struct kvt__call *call,
-                              uint64_t timeout_ns, uint64_t *ret_call)
+enum kvt_status kvt__submit(struct kvt_session *session, struct kvt__call *call,
+                            uint64_t timeout_ns, uint64_t *ret_call)
 {
+        struct kvt__call *told = call->owner ? call->owner : call;
         enum kvt_status answer, status;
 
         pthread_mutex_lock(&session->lock);
@@ -373,13 +387,18 @@ static enum kvt_status submit(struct kvt_session *session, struct kvt__call *cal
         if (answer == KVT_OK && !session->layout)
                 answer = KVT_PENDING;
         if (status == KVT_OK) {
-                kvt__call_insert(session, call);
+                kvt__call_insert(session, told);
+                if (call != told)
+                        kvt__call_insert(session, call);
                 if (ret_call)
-                        *ret_call = call->id;
+                        *ret_call = told->id;
                 if (answer == KVT_OK)
-                        send_call(session, call, timeout_ns);
+                        kvt__send_call(session, call, timeout_ns);
                 else
                         kvt__call_abandon(session, call, answer);
+                /* Of an owned call nobody is told: it would stay. */
+                if (answer != KVT_OK && call != told)
+                        kvt__call_answered(session, call);
         }
         pthread_mutex_unlock(&session->lock);
         return status;
@@ -396,7 +415,7 @@ static enum kvt_status submit_grant(struct kvt_session *session, uint16_t kind,
                 return KVT_NO_MEMORY;
         if (token)
                 memcpy(call->token, token, sizeof(call->token));
-        status = submit(session, call, options->timeout_ns, ret_call);
+        status = kvt__submit(session, call, options->timeout_ns, ret_call);
         if (status != KVT_OK)
                 free(call);
         return status;
@@ -406,7 +425,7 @@ enum kvt_status kvt_reserve(struct kvt_session *session, const struct kvt_call *
                             struct kvt_object *objects, size_t n, uint64_t *ret_call)
 {
         struct kvt_call options;
-        enum kvt_status status = check(session, &options, call, objects, n);
+        enum kvt_status status = kvt__check_call(session, &options, call, objects, n);
 
         if (status == KVT_OK)
                 status = check_reserve(objects, n);
@@ -419,7 +438,7 @@ enum kvt_status kvt_acquire(struct kvt_session *session, const struct kvt_call *
                             struct kvt_object *objects, size_t n, uint64_t *ret_call)
 {
         struct kvt_call options;
-        enum kvt_status status = check(session, &options, call, objects, n);
+        enum kvt_status status = kvt__check_call(session, &options, call, objects, n);
 
         if (status == KVT_OK)
                 status = check_acquire(objects, n);
@@ -433,7 +452,7 @@ enum kvt_status kvt_adopt(struct kvt_session *session, const struct kvt_call *ca
                           uint64_t *ret_call)
 {
         struct kvt_call options;
-        enum kvt_status status = check(session, &options, call, objects, n);
+        enum kvt_status status = kvt__check_call(session, &options, call, objects, n);
 
         if (status == KVT_OK)
                 status = token ? check_adopt(objects, n) : KVT_INVALID;
@@ -499,7 +518,7 @@ static enum kvt_status submit_end(struct kvt_session *session, uint16_t kind,
                 *ret_call = call->id;
         claim_all(session, call);
         if (call->n_live)
-                send_call(session, call, 0);
+                kvt__send_call(session, call, 0);
         else
                 kvt__call_finish(session, call);
         kvt__session_settle(session);
@@ -511,7 +530,7 @@ enum kvt_status kvt_commit(struct kvt_session *session, const struct kvt_call *c
                            struct kvt_object *objects, size_t n, uint64_t *ret_call)
 {
         struct kvt_call options;
-        enum kvt_status status = check(session, &options, call, objects, n);
+        enum kvt_status status = kvt__check_call(session, &options, call, objects, n);
 
         if (status == KVT_OK)
                 status = check_commit(objects, n);
@@ -523,7 +542,7 @@ enum kvt_status kvt_abort(struct kvt_session *session, const struct kvt_call *ca
                           struct kvt_object *objects, size_t n, uint64_t *ret_call)
 {
         struct kvt_call options;
-        enum kvt_status status = check(session, &options, call, objects, n);
+        enum kvt_status status = kvt__check_call(session, &options, call, objects, n);
 
         return status == KVT_OK ? submit_end(session, WIRE_ABORT, &options, objects, n, ret_call)
                                 : status;
@@ -533,7 +552,7 @@ enum kvt_status kvt_release(struct kvt_session *session, const struct kvt_call *
                             struct kvt_object *objects, size_t n, uint64_t *ret_call)
 {
         struct kvt_call options;
-        enum kvt_status status = check(session, &options, call, objects, n);
+        enum kvt_status status = kvt__check_call(session, &options, call, objects, n);
 
         return status == KVT_OK ? submit_end(session, WIRE_RELEASE, &options, objects, n, ret_call)
                                 : status;
@@ -555,7 +574,7 @@ static enum kvt_status submit_mark(struct kvt_session *session, uint32_t mark,
                                    size_t n, uint64_t *ret_call)
 {
         struct kvt_call options;
-        enum kvt_status status = check(session, &options, given, objects, n);
+        enum kvt_status status = kvt__check_call(session, &options, given, objects, n);
         struct kvt__call *call;
 
         if (status != KVT_OK)
@@ -570,7 +589,7 @@ static enum kvt_status submit_mark(struct kvt_session *session, uint32_t mark,
         if (mark)
                 call->pins = kvt__pins_spare(objects, call->n);
         status = mark && !call->pins ? KVT_NO_MEMORY
-                                     : submit(session, call, options.timeout_ns, ret_call);
+                                     : kvt__submit(session, call, options.timeout_ns, ret_call);
         if (status != KVT_OK) {
                 kvt__pins_free_spare(call->pins, call->n);
                 free(call);
@@ -640,14 +659,17 @@ enum kvt_status kvt_cancel(struct kvt_session *session, const struct kvt_call *o
                 return KVT_NO_MEMORY;
         call->target = target;
         pthread_mutex_lock(&session->lock);
+        other = kvt__call_find(session, target);
+        /* Its end waits for no one but the copier, who looks up every megabyte. */
+        if (other && other->pages)
+                call->deadline_ns = 0;
         /* A cancel is always admitted: it is how a caller gets out of having too many calls. */
         kvt__call_insert(session, call);
         if (ret_call)
                 *ret_call = call->id;
-        other = kvt__call_find(session, target);
         if (other && other->is_on_wire && !other->is_done && can_send(session))
                 send_cancel(session, call);
-        else
+        else if (!other || !other->pages || !kvt__page_call_cancel(session, other))
                 kvt__call_finish(session, call);
         pthread_mutex_unlock(&session->lock);
         return KVT_OK;

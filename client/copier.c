@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+
+#include "client/page_call.h"
+#include "client/session.h"
+
+void kvt__copier_init(struct kvt__copier *ret_copier)
+{
+        TAILQ_INIT(&ret_copier->queue);
+        pthread_cond_init(&ret_copier->work, NULL);
+}
+
+void kvt__copier_deinit(struct kvt__copier *copier, bool inherited)
+{
+        if (!inherited)
+                pthread_cond_destroy(&copier->work);
+}
+
+static void *run(void *argument)
+{
+        struct kvt_session *session = argument;
+        struct kvt__copier *copier = &session->copier;
+
+        pthread_mutex_lock(&session->lock);
+        while (!copier->is_stopping) {
+                struct kvt__page_object *object = TAILQ_FIRST(&copier->queue);
+                struct kvt__page_list list;
+                bool is_whole;
+
+                if (!object) {
+                        pthread_cond_wait(&copier->work, &session->lock);
+                        continue;
+                }
+                TAILQ_REMOVE(&copier->queue, object, link);
+                kvt__page_object_begin(object, &list);
+                pthread_mutex_unlock(&session->lock);
+                is_whole = kvt__page_copy(&list, kvt__page_call_stores(object->call),
+                                          &object->call->pages->stop);
+                pthread_mutex_lock(&session->lock);
+                kvt__page_object_end(session, object, is_whole);
+        }
+        pthread_mutex_unlock(&session->lock);
+        return NULL;
+}
+
+int kvt__copier_start(struct kvt_session *session)
+{
+        struct kvt__copier *copier = &session->copier;
+        sigset_t all, before;
+        int r = 0;
+
+        /* The thread takes no signals: they are the application's. */
+        sigfillset(&all);
+        pthread_mutex_lock(&session->lock);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        if (!copier->is_running)
+                r = pthread_create(&copier->thread, NULL, run, session);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        copier->is_running = copier->is_running || !r;
+        pthread_mutex_unlock(&session->lock);
+        return r ? err_raise(-r) : 0;
+}
+
+void kvt__copier_stop(struct kvt_session *session)
+{
+        struct kvt__copier *copier = &session->copier;
+        bool is_running;
+
+        pthread_mutex_lock(&session->lock);
+        is_running = copier->is_running;
+        copier->is_stopping = true;
+        pthread_cond_signal(&copier->work);
+        pthread_mutex_unlock(&session->lock);
+        if (is_running)
+                pthread_join(copier->thread, NULL);
+}
+
+void kvt__copier_add(struct kvt_session *session, struct kvt__page_object *object)
+{
+        TAILQ_INSERT_TAIL(&session->copier.queue, object, link);
+        pthread_cond_signal(&session->copier.work);
+}
+
+void kvt__copier_remove(struct kvt_session *session, struct kvt__page_object *object)
+{
+        TAILQ_REMOVE(&session->copier.queue, object, link);
+}
