@@ -610,6 +610,51 @@ START_TEST(private_bytes_of_a_living_process_outlast_its_socket)
 }
 END_TEST
 
+/* Whatever has arrived by then is the client's; nothing else is left of it. */
+START_TEST(a_cancelled_acquire_of_pages_leaves_nothing)
+{
+        static const struct wire_page_run run = {0, 1};
+        static struct wire_object objects[100];
+        struct daemon_options options = {.piece_bytes = 8 * MIB, .nvme_bytes = 64 * MIB};
+        struct wire_client *client = calloc(1, sizeof(*client));
+        struct wire_cancel cancel = {.target = 0};
+
+        ck_assert_ptr_nonnull(client);
+        daemon_fixture_init(&fixture, &options);
+        wire_client_open(client, fixture.socket);
+        for (unsigned i = 0; i < 100; i++) {
+                objects[i] = wire_object(i, TEST_CHUNK_BYTES);
+                objects[i].group = TEST_GROUP_CHUNK;
+                ck_assert_uint_eq(wire_client_put(client, &objects[i]), KVT_WIRE_OK);
+                objects[i].runs = &run;
+                objects[i].n_runs = 1;
+        }
+        daemon_wait_written(&fixture);
+        daemon_evict(&fixture, "host");
+
+        cancel.target = wire_client_send_acquire(client, 0, 0, objects, 100);
+        cancel.header = wire_client_header(client, WIRE_CANCEL);
+        cancel.header.length = sizeof(cancel);
+        ck_assert(wire_client_send(client, &cancel, sizeof(cancel)));
+        ck_assert_uint_eq(wire_client_finish(client, cancel.target, NULL, objects, 100),
+                          KVT_WIRE_OK);
+        for (unsigned i = 0; i < 100; i++) {
+                ck_assert(objects[i].status == KVT_WIRE_OK ||
+                          objects[i].status == KVT_WIRE_CANCELLED);
+                if (objects[i].status == KVT_WIRE_OK)
+                        ck_assert(wire_client_holds(client, &objects[i]));
+        }
+        wire_client_finish(client, cancel.header.request, NULL, NULL, 0);
+        wire_client_end(client, WIRE_RELEASE, 0, objects, 100); /* GONE for those cancelled */
+        daemon_wait_number(&fixture, "host.leased_bytes", 0);
+        daemon_wait_number(&fixture, "host.used_bytes", 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "nvme.objects"), 100);
+        wire_client_close(client);
+        free(client);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 int main(void)
 {
         const TTest *const tests[] = {
@@ -625,6 +670,7 @@ int main(void)
                 pages_have_no_checksums_to_verify,
                 private_bytes_die_with_their_client,
                 private_bytes_of_a_living_process_outlast_its_socket,
+                a_cancelled_acquire_of_pages_leaves_nothing,
                 NULL,
         };
 
