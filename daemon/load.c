@@ -166,9 +166,8 @@ static int lease_all(struct session *session, const struct load_grant *granted,
                         lease_end(leases, ret_leases[n]);
                 return r;
         }
-        for (uint32_t i = 0; i < granted->n; i++)
-                if (!granted->planned[i].pages.n)
-                        grant_attach_lease(granted->grant, ret_leases[i]);
+        for (uint32_t i = 0; granted->grant && i < granted->n; i++)
+                grant_attach_lease(granted->grant, ret_leases[i]);
         return 0;
 }
 

@@ -52,8 +52,7 @@ struct load_grant {
         const struct planned *planned; /* copies held by the caller */
         uint32_t n;
         uint32_t n_resident; /* leading ones that are in host memory */
-        /* Leases of whole objects will refer to it. NULL: there are none, only pages. */
-        struct grant *grant;
+        struct grant *grant; /* the leases will refer to it; NULL: pages alone, nothing to adopt */
         struct page_range *ranges; /* that planned pages point to; the load's after success */
         bool with_checksums;
         enum metrics_operation operation;

@@ -464,7 +464,18 @@ START_TEST(pages_are_not_adopted)
         ck_assert_uint_eq(kvt_wait(other, &completion, 1, FLOW_TIMEOUT_NS), 1);
         ck_assert_int_eq(completion.status, KVT_MISS);
         ck_assert_int_eq(kvt_adopt(other, NULL, token, &objects[1], 1, NULL), KVT_INVALID);
-        release(session, objects, 2);
+
+        /* But their lease is one of the acquire, and keeps the token as any other. */
+        release(session, objects, 1);
+        adopted = chunk(0);
+        ck_assert_int_eq(kvt_adopt(other, NULL, token, &adopted, 1, NULL), KVT_OK);
+        ck_assert_uint_eq(kvt_wait(other, &completion, 1, FLOW_TIMEOUT_NS), 1);
+        ck_assert_int_eq(completion.status, KVT_OK);
+        release(other, &adopted, 1);
+        release(session, &objects[1], 1);
+        ck_assert_int_eq(kvt_adopt(other, NULL, token, &adopted, 1, NULL), KVT_OK);
+        ck_assert_uint_eq(kvt_wait(other, &completion, 1, FLOW_TIMEOUT_NS), 1);
+        ck_assert_int_eq(completion.status, KVT_GONE);
 
         /* Pages alone: there is nothing to adopt, and no token. */
         objects[1] = pages_of(1, pages, 1);
