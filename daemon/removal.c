@@ -17,7 +17,7 @@ struct removal {
         uint32_t position;
 };
 
-/* From every tier: what is pinned goes as well. */
+/* From every tier: of a layout what is pinned goes as well. */
 static bool is_clear(const struct removal_request *request)
 {
         return request->host && request->nvme;
@@ -39,9 +39,11 @@ int removal_start(struct daemon *daemon, const struct removal_request *request)
 
 static bool is_pinned(const struct removal_request *request, const struct index_object *object)
 {
-        uint16_t flag = request->host ? INDEX_PINNED_HOST : INDEX_PINNED_NVME;
+        uint16_t flags =
+                (request->host ? INDEX_PINNED_HOST : 0) | (request->nvme ? INDEX_PINNED_NVME : 0);
 
-        return !is_clear(request) && object->flags & flag;
+        /* The pins of a layout end when it is cleared; those of one boundary do not. */
+        return (request->is_of_boundary || !is_clear(request)) && object->flags & flags;
 }
 
 static bool is_in_use(struct cache *cache, const struct removal_request *request,

@@ -110,8 +110,7 @@ static int drop(struct context *context, const char *name, const struct request 
                 printf("dropped %s objects, %s\n", text_count(json_u64(answer, "objects")),
                        text_bytes(json_u64(answer, "bytes")));
                 if (json_u64(answer, "kept"))
-                        printf("kept %s objects that are in use: try again when they are "
-                               "released\n",
+                        printf("kept %s objects that are in use or pinned\n",
                                text_count(json_u64(answer, "kept")));
         }
         if (request->digest && !json_u64(answer, "objects") && !json_u64(answer, "kept")) {

@@ -206,6 +206,13 @@ class WithDaemon(Folder):
         self.assertIn("1 objects", self.ctl("clear", f"--digest={key}", "--group=0", "--shard=0",
                                             layout[:8]).stdout)
         self.ctl("show", key, status=1)
+        # What is pinned stays, too.
+        self.ctl("pin", other)
+        for command in ("evict", "clear"):
+            answer = self.ask(command, f"--digest={other}")
+            self.assertEqual((answer["objects"], answer["kept"]), (0, 1))
+        self.assertIn("kept 1 objects", self.ctl("evict", f"--digest={other}").stdout)
+        self.ctl("unpin", other)
         self.assertEqual(self.ask("evict", f"--digest={other}", "--tier=nvme")["objects"], 1)
         shown = self.ask("show", other)["objects"][0]
         self.assertEqual((shown["in_host"], shown["in_nvme"]), (True, False))
