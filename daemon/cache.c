@@ -55,8 +55,7 @@ uint32_t cache_now_s(const struct cache *cache)
 
 void cache_touch(struct cache *cache, struct index_object *object)
 {
-        placement_touch(cache->index, index_boundary_at(cache->index, object->boundary),
-                        cache_now_s(cache));
+        placement_use(cache->index, object, cache_now_s(cache));
 }
 
 /* ---- recovery ---- */
@@ -349,28 +348,40 @@ static struct index_object *first_object(struct cache *cache, const struct index
                                       : NULL;
 }
 
-static bool boundary_may_leave_host(void *user, const struct index_boundary *boundary)
+static enum drop_rule rule_of(const struct placement_victim *victim)
+{
+        if (victim->is_dead)
+                return DROP_RULE_USELESS;
+        return victim->part == PLACEMENT_STATES ? DROP_RULE_STATE : DROP_RULE_OLDEST;
+}
+
+static bool victim_may_leave_host(void *user, const struct placement_victim *victim)
 {
         struct victim_query *query = user;
+        struct cache *cache = query->cache;
+        bool clean_only = query->clean_only && !victim->is_dead;
         struct index_object *object;
 
-        for (object = first_object(query->cache, boundary); object;
-             object = next_object(query->cache, object))
-                if (may_leave_host(query->cache, object, query->clean_only))
+        for (object = first_object(cache, victim->boundary); object;
+             object = next_object(cache, object))
+                if (placement_takes(cache->index, victim, object) &&
+                    may_leave_host(cache, object, clean_only))
                         return true;
         return false;
 }
 
-static void evict_boundary_from_host(struct cache *cache, struct index_boundary *boundary,
-                                     bool clean_only)
+static void evict_from_host(struct cache *cache, const struct placement_victim *victim,
+                            bool clean_only)
 {
         struct index_object *object, *next;
 
-        for (object = first_object(cache, boundary); object; object = next) {
+        placement_evict(cache->index, INDEX_HOST, victim);
+        for (object = first_object(cache, victim->boundary); object; object = next) {
                 struct host_copy *copy;
 
                 next = next_object(cache, object);
-                if (!may_leave_host(cache, object, clean_only))
+                if (!placement_takes(cache->index, victim, object) ||
+                    !may_leave_host(cache, object, clean_only && !victim->is_dead))
                         continue;
                 copy = host_copy_at(&cache->copies, object->host);
                 if (copy->dirty && cache->write_policy != PLACEMENT_WRITE_OFF) {
@@ -378,7 +389,7 @@ static void evict_boundary_from_host(struct cache *cache, struct index_boundary 
                         cache->metrics->host_dropped_bytes_total += copy->raw_bytes;
                         cache->drop_reason = DROP_SPACE_UNWRITTEN;
                 }
-                cache->drop_rule = DROP_RULE_OLDEST;
+                cache->drop_rule = rule_of(victim);
                 cache_drop_host(cache, object, METRICS_FOR_SPACE);
         }
 }
@@ -426,19 +437,19 @@ static bool evict_one_boundary_from_host(struct cache *cache)
 {
         bool writes = cache->nvme && cache->write_policy != PLACEMENT_WRITE_OFF;
         struct victim_query query = {cache, writes};
-        struct index_boundary *victim;
+        struct placement_victim victim;
 
         touch_held_at_old_end(cache, INDEX_HOST);
-        victim = placement_victim(cache->index, INDEX_HOST, boundary_may_leave_host, &query,
+        victim = placement_victim(cache->index, INDEX_HOST, victim_may_leave_host, &query,
                                   writes ? VICTIM_STEPS_CLEAN : VICTIM_STEPS_ANY);
-        if (!victim && writes) {
+        if (!victim.boundary && writes) {
                 query.clean_only = false;
-                victim = placement_victim(cache->index, INDEX_HOST, boundary_may_leave_host, &query,
+                victim = placement_victim(cache->index, INDEX_HOST, victim_may_leave_host, &query,
                                           VICTIM_STEPS_ANY);
         }
-        if (!victim)
+        if (!victim.boundary)
                 return false;
-        evict_boundary_from_host(cache, victim, query.clean_only);
+        evict_from_host(cache, &victim, query.clean_only);
         return true;
 }
 
@@ -477,33 +488,35 @@ static bool may_leave_nvme(const struct index_object *object)
         return object->place.claim && !(object->flags & (INDEX_READING | INDEX_PINNED_NVME));
 }
 
-static bool boundary_may_leave_nvme(void *user, const struct index_boundary *boundary)
+static bool victim_may_leave_nvme(void *user, const struct placement_victim *victim)
 {
         struct cache *cache = user;
         struct index_object *object;
 
-        for (object = first_object(cache, boundary); object; object = next_object(cache, object))
-                if (may_leave_nvme(object))
+        for (object = first_object(cache, victim->boundary); object;
+             object = next_object(cache, object))
+                if (placement_takes(cache->index, victim, object) && may_leave_nvme(object))
                         return true;
         return false;
 }
 
-static struct index_boundary *nvme_victim(struct cache *cache)
+static struct placement_victim nvme_victim(struct cache *cache)
 {
         touch_held_at_old_end(cache, INDEX_NVME);
-        return placement_victim(cache->index, INDEX_NVME, boundary_may_leave_nvme, cache,
+        return placement_victim(cache->index, INDEX_NVME, victim_may_leave_nvme, cache,
                                 VICTIM_STEPS_ANY);
 }
 
-static void evict_boundary_from_nvme(struct cache *cache, struct index_boundary *boundary)
+static void evict_from_nvme(struct cache *cache, const struct placement_victim *victim)
 {
         struct index_object *object, *next;
 
-        for (object = first_object(cache, boundary); object; object = next) {
+        placement_evict(cache->index, INDEX_NVME, victim);
+        for (object = first_object(cache, victim->boundary); object; object = next) {
                 next = next_object(cache, object);
-                if (!may_leave_nvme(object))
+                if (!placement_takes(cache->index, victim, object) || !may_leave_nvme(object))
                         continue;
-                cache->drop_rule = DROP_RULE_OLDEST;
+                cache->drop_rule = rule_of(victim);
                 cache_drop_place(cache, object, METRICS_FOR_SPACE);
         }
 }
@@ -514,7 +527,7 @@ int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s)
 
         cache->nvme->ops.usage(cache->nvme, &usage);
         for (;;) {
-                struct index_boundary *victim;
+                struct placement_victim victim;
 
                 /*
                  * Bytes enough, yet full: the free space lies in too many pieces. Then at
@@ -524,9 +537,10 @@ int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s)
                     usage.used_bytes + bytes <= usage.capacity_bytes + cache->forgetting_bytes)
                         return 0;
                 victim = nvme_victim(cache);
-                if (!victim || victim->touched_s >= before_s)
+                if (!victim.boundary ||
+                    (!victim.is_dead && victim.boundary->touched_s >= before_s))
                         return CACHE_E_BUSY;
-                evict_boundary_from_nvme(cache, victim);
+                evict_from_nvme(cache, &victim);
         }
 }
 
@@ -535,12 +549,12 @@ int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s)
 /* The index is full: the coldest boundary goes, from wherever it is. */
 static bool evict_for_index(struct cache *cache)
 {
-        struct index_boundary *victim = NULL;
+        struct placement_victim victim = {0};
 
         if (cache->nvme)
                 victim = nvme_victim(cache);
-        if (victim) {
-                evict_boundary_from_nvme(cache, victim);
+        if (victim.boundary) {
+                evict_from_nvme(cache, &victim);
                 return true;
         }
         return evict_one_boundary_from_host(cache);
@@ -688,7 +702,7 @@ int cache_publish(struct cache *cache, struct host_copy *copy,
         host_copy_publish(&cache->copies, copy, index_object_id(cache->index, entered));
         index_set_host(cache->index, entered, copy->id);
         host_copy_set_dirty(&cache->copies, copy, cache->nvme != NULL);
-        cache_touch(cache, entered);
+        placement_stored(cache->index, entered, &entry.origin, cache_now_s(cache));
         cache->transfers.stored_bytes += copy->raw_bytes;
         cache->metrics->stored_bytes_total += copy->raw_bytes;
         transfers_pump(cache);

@@ -63,7 +63,9 @@ enum drop_reason {
 /* Which rule of the placement chose it, with SPACE: append what is added there. */
 #define DROP_RULES(X)                                                                              \
         X(NONE, "")                                                                                \
-        X(OLDEST, "least recently used, tail first")
+        X(OLDEST, "least recently used, tail first")                                               \
+        X(STATE, "state that was due: see unproven and proven states")                             \
+        X(USELESS, "no state made it usable, or a later state superseded it")
 
 enum drop_rule {
 #define DROP_RULE_ENUM(name, text) DROP_RULE_##name,

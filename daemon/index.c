@@ -149,7 +149,12 @@ struct layout_entry *index_layout_at(const struct index *index, uint16_t layout)
 int index_describe_layout(struct index *index, uint16_t layout, const uint8_t *encoding,
                           size_t length)
 {
-        return layout_table_describe(&index->layouts, layout, encoding, length);
+        const struct layout_entry *entry = layout_table_at(&index->layouts, layout);
+        int r = layout_table_describe(&index->layouts, layout, encoding, length);
+
+        if (entry->is_known)
+                placement_learn_groups(index, layout, entry->state_groups);
+        return r;
 }
 
 struct index_boundary *index_boundary_at(struct index *index, uint32_t id)
@@ -176,6 +181,12 @@ uint32_t index_boundary_id(const struct index *index, const struct index_boundar
 uint32_t index_object_id(const struct index *index, const struct index_object *object)
 {
         return record_pool_id(&index->objects, object);
+}
+
+uint64_t index_fingerprint(const struct index *index, uint16_t layout,
+                           const struct digest *digest)
+{
+        return presence_fingerprint(layout_table_at(&index->layouts, layout)->seeds[0], digest);
 }
 
 /* ---- boundaries ---- */
@@ -228,6 +239,7 @@ static struct index_boundary *find_or_make_boundary(struct index *index, uint16_
         *head = id;
         if (index->notes)
                 index->notes[id] = 0;
+        placement_begin(index, boundary);
         return boundary;
 }
 
@@ -237,6 +249,7 @@ static void free_boundary(struct index *index, struct index_boundary *boundary)
         uint32_t *link = head_of(index, boundary->layout, &boundary->digest);
 
         assert(!(boundary->flags & (INDEX_IN_HOST | INDEX_IN_NVME)));
+        placement_end(index, boundary);
         while (*link != id)
                 link = &index_boundary_at(index, *link)->hash_next;
         *link = boundary->hash_next;
@@ -588,18 +601,13 @@ static void publish(struct index *index, struct index_object *object)
         }
 }
 
-static bool is_in(const struct index_object *object, enum index_tier tier)
-{
-        return tier == INDEX_HOST ? object->host != INDEX_NONE : object->place.claim != 0;
-}
-
 static bool any_is_in(struct index *index, const struct index_boundary *boundary,
                       enum index_tier tier)
 {
         for (uint32_t id = boundary->first_object; id;) {
                 struct index_object *object = index_object_at(index, id);
 
-                if (is_in(object, tier))
+                if (index_object_is_in(object, tier))
                         return true;
                 id = object->next;
         }
@@ -609,13 +617,13 @@ static bool any_is_in(struct index *index, const struct index_boundary *boundary
 static void object_entered(struct index *index, struct index_object *object, enum index_tier tier)
 {
         struct index_boundary *boundary = index_boundary_at(index, object->boundary);
+        bool first;
 
         index->bytes_in[tier] += object->raw_bytes;
         index->objects_in[tier]++;
-        if (!(boundary->flags & bytes_flag[tier])) {
-                boundary->flags |= bytes_flag[tier];
-                placement_enter(index, boundary, tier);
-        }
+        first = !(boundary->flags & bytes_flag[tier]);
+        boundary->flags |= bytes_flag[tier];
+        placement_enter(index, object, tier, first);
         pins_enter(index, object, tier);
         publish(index, object);
 }
@@ -623,13 +631,14 @@ static void object_entered(struct index *index, struct index_object *object, enu
 static void object_left(struct index *index, struct index_object *object, enum index_tier tier)
 {
         struct index_boundary *boundary = index_boundary_at(index, object->boundary);
+        bool last;
 
         index->bytes_in[tier] -= object->raw_bytes;
         index->objects_in[tier]--;
-        if (!any_is_in(index, boundary, tier)) {
+        last = !any_is_in(index, boundary, tier);
+        if (last)
                 boundary->flags &= (uint16_t)~bytes_flag[tier];
-                placement_leave(index, boundary, tier);
-        }
+        placement_leave(index, object, tier, last);
         pins_leave(index, object, tier);
         publish(index, object);
 }
@@ -637,7 +646,7 @@ static void object_left(struct index *index, struct index_object *object, enum i
 static void location_changed(struct index *index, struct index_object *object, enum index_tier tier,
                              bool was_in)
 {
-        if (is_in(object, tier) == was_in)
+        if (index_object_is_in(object, tier) == was_in)
                 return;
         if (was_in)
                 object_left(index, object, tier);
@@ -647,7 +656,7 @@ static void location_changed(struct index *index, struct index_object *object, e
 
 void index_set_host(struct index *index, struct index_object *object, uint32_t host)
 {
-        bool was_in = is_in(object, INDEX_HOST);
+        bool was_in = index_object_is_in(object, INDEX_HOST);
 
         object->host = host;
         location_changed(index, object, INDEX_HOST, was_in);
@@ -655,7 +664,7 @@ void index_set_host(struct index *index, struct index_object *object, uint32_t h
 
 void index_set_place(struct index *index, struct index_object *object, struct tier_place place)
 {
-        bool was_in = is_in(object, INDEX_NVME);
+        bool was_in = index_object_is_in(object, INDEX_NVME);
 
         object->place = place;
         location_changed(index, object, INDEX_NVME, was_in);

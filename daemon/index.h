@@ -67,6 +67,9 @@ struct index_boundary *index_boundary_at(struct index *index, uint32_t id);
 struct index_object *index_object_at(struct index *index, uint32_t id);
 uint32_t index_boundary_id(const struct index *index, const struct index_boundary *boundary);
 uint32_t index_object_id(const struct index *index, const struct index_object *object);
+/* Names it in the presence table and in placement's memory. */
+uint64_t index_fingerprint(const struct index *index, uint16_t layout,
+                           const struct digest *digest);
 
 /* NULL when there is none. */
 struct index_boundary *index_find_boundary(struct index *index, uint16_t layout,
@@ -91,6 +94,7 @@ struct index_new_object {
         uint64_t generation;
         const struct digest *covers; /* croppable; copied */
         uint32_t n_covers;
+        struct index_origin origin; /* not kept: for placement_stored() */
 };
 
 /*

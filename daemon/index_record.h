@@ -6,6 +6,7 @@
 #pragma once
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/key.h"
@@ -51,6 +52,13 @@ struct index_boundary {
 
 _Static_assert(sizeof(struct index_boundary) == 64, "one boundary a cache line");
 
+/* Where the prefill that stored a state began, and why it did; for placement. */
+struct index_origin {
+        bool is_known;         /* else both are guessed */
+        bool is_branch;        /* stored because prompts branch here (match's hint) */
+        uint32_t began_tokens; /* the boundary from which it went on; 0: from nothing */
+};
+
 /* index_object.flags */
 #define INDEX_CROPPABLE   (1u << 0)
 #define INDEX_WRITING     (1u << 1) /* a write-down of this generation is under way */
@@ -70,3 +78,8 @@ struct index_object {
         uint64_t generation;
         struct tier_place place; /* NVMe; claim 0: not there */
 };
+
+static inline bool index_object_is_in(const struct index_object *object, enum index_tier tier)
+{
+        return tier == INDEX_HOST ? object->host != INDEX_NONE : object->place.claim != 0;
+}

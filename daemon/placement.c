@@ -9,22 +9,28 @@ static const uint16_t bytes_in[INDEX_N_TIERS] = {INDEX_BYTES_HOST, INDEX_BYTES_N
 
 int placement_order_init(struct placement_order *order, uint64_t boundaries_max)
 {
+        int r;
+
         *order = (struct placement_order){.boundaries_max = boundaries_max};
         for (int tier = 0; tier < INDEX_N_TIERS; tier++) {
                 void *links;
-                int r = record_array_new(&links, boundaries_max + 1, sizeof(struct placement_link));
 
+                r = record_array_new(&links, boundaries_max + 1, sizeof(struct placement_link));
                 if (r < 0) {
                         placement_order_deinit(order);
                         return r;
                 }
                 order->links[tier] = links;
         }
-        return 0;
+        r = placement_hybrid_init(&order->hybrid, boundaries_max);
+        if (r < 0)
+                placement_order_deinit(order);
+        return r;
 }
 
 void placement_order_deinit(struct placement_order *order)
 {
+        placement_hybrid_deinit(&order->hybrid);
         for (int tier = 0; tier < INDEX_N_TIERS; tier++)
                 record_array_free(order->links[tier], order->boundaries_max + 1,
                                   sizeof(struct placement_link));
@@ -33,34 +39,13 @@ void placement_order_deinit(struct placement_order *order)
 
 static void take_out(struct placement_order *order, enum index_tier tier, uint32_t id)
 {
-        struct placement_link *links = order->links[tier], *link = &links[id];
-
-        if (link->newer)
-                links[link->newer].older = link->older;
-        else
-                order->newest[tier] = link->older;
-        if (link->older)
-                links[link->older].newer = link->newer;
-        else
-                order->oldest[tier] = link->newer;
+        placement_queue_out(order->links[tier], &order->lru[tier], id);
 }
 
-/* Next older than @anchor, or the newest of all when that is INDEX_NONE. */
 static void put_behind(struct placement_order *order, enum index_tier tier, uint32_t id,
                        uint32_t anchor)
 {
-        struct placement_link *links = order->links[tier], *link = &links[id];
-
-        link->newer = anchor;
-        link->older = anchor ? links[anchor].older : order->newest[tier];
-        if (anchor)
-                links[anchor].older = id;
-        else
-                order->newest[tier] = id;
-        if (link->older)
-                links[link->older].newer = id;
-        else
-                order->oldest[tier] = id;
+        placement_queue_in(order->links[tier], &order->lru[tier], id, anchor);
 }
 
 void placement_prefetch_touch(struct index *index, const struct index_boundary *boundary)
@@ -87,7 +72,7 @@ static struct index_boundary *parent_of(struct index *index, const struct index_
  * Puts @boundary and its ancestors up to the first that is on the order already right
  * behind that one: it is newer than all its descendants, so they are newer than theirs.
  */
-void placement_enter(struct index *index, struct index_boundary *boundary, enum index_tier tier)
+static void enter_lru(struct index *index, struct index_boundary *boundary, enum index_tier tier)
 {
         struct placement_order *order = index_order(index);
         uint32_t anchor = INDEX_NONE;
@@ -108,7 +93,7 @@ void placement_enter(struct index *index, struct index_boundary *boundary, enum 
         }
 }
 
-void placement_leave(struct index *index, struct index_boundary *boundary, enum index_tier tier)
+static void leave_lru(struct index *index, struct index_boundary *boundary, enum index_tier tier)
 {
         struct placement_order *order = index_order(index);
 
@@ -125,6 +110,40 @@ void placement_leave(struct index *index, struct index_boundary *boundary, enum 
                         order->links[tier][boundary->parent].children--;
                 boundary = parent_of(index, boundary);
         }
+}
+
+void placement_begin(struct index *index, struct index_boundary *boundary)
+{
+        if (placement_is_hybrid(index_order(index), boundary))
+                placement_hybrid_begin(index, boundary);
+}
+
+void placement_end(struct index *index, struct index_boundary *boundary)
+{
+        if (placement_is_hybrid(index_order(index), boundary))
+                placement_hybrid_end(index, boundary);
+}
+
+void placement_enter(struct index *index, const struct index_object *object, enum index_tier tier,
+                     bool first)
+{
+        struct index_boundary *boundary = index_boundary_at(index, object->boundary);
+
+        if (placement_is_hybrid(index_order(index), boundary))
+                placement_hybrid_enter(index, object, tier);
+        else if (first)
+                enter_lru(index, boundary, tier);
+}
+
+void placement_leave(struct index *index, const struct index_object *object, enum index_tier tier,
+                     bool last)
+{
+        struct index_boundary *boundary = index_boundary_at(index, object->boundary);
+
+        if (placement_is_hybrid(index_order(index), boundary))
+                placement_hybrid_leave(index, object, tier);
+        else if (last)
+                leave_lru(index, boundary, tier);
 }
 
 static void adopt_in_tier(struct index *index, struct index_boundary *boundary,
@@ -154,11 +173,69 @@ static void adopt_in_tier(struct index *index, struct index_boundary *boundary,
 
 void placement_adopt(struct index *index, struct index_boundary *boundary)
 {
+        if (placement_is_hybrid(index_order(index), boundary)) {
+                placement_hybrid_adopt(index, boundary);
+                return;
+        }
         for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)
                 if (boundary->flags & in_tier[tier])
                         adopt_in_tier(index, boundary, tier);
         /* Its chain has not been touched as a whole. */
         boundary->touched_s = INDEX_NEVER;
+}
+
+static void take_off_order(struct index *index, struct index_boundary *boundary)
+{
+        struct placement_order *order = index_order(index);
+        uint32_t id = index_boundary_id(index, boundary);
+
+        for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++) {
+                if (boundary->flags & in_tier[tier])
+                        take_out(order, tier, id);
+                boundary->flags &= (uint16_t)~in_tier[tier];
+                order->links[tier][id] = (struct placement_link){0};
+        }
+}
+
+static void enter_objects(struct index *index, struct index_boundary *boundary)
+{
+        for (uint32_t id = boundary->first_object; id;) {
+                const struct index_object *object = index_object_at(index, id);
+
+                for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)
+                        if (index_object_is_in(object, tier))
+                                placement_hybrid_enter(index, object, tier);
+                id = object->next;
+        }
+}
+
+/* Calls @change for each boundary of a layout. */
+static void for_layout(struct index *index, uint16_t layout,
+                       void (*change)(struct index *index, struct index_boundary *boundary))
+{
+        uint32_t position = INDEX_NONE, steps = UINT32_MAX;
+        struct index_boundary *boundary;
+
+        while ((boundary = index_scan_boundaries(index, &position, &steps)))
+                if (boundary->layout == layout)
+                        change(index, boundary);
+}
+
+void placement_learn_groups(struct index *index, uint16_t layout, uint32_t state_groups)
+{
+        struct placement_order *order = index_order(index);
+        uint64_t objects, bytes;
+
+        if (order->hybrid.state_groups[layout] || !state_groups)
+                return;
+        index_layout_usage(index, layout, &objects, &bytes);
+        if (objects)
+                for_layout(index, layout, take_off_order);
+        order->hybrid.state_groups[layout] = state_groups;
+        if (objects) {
+                for_layout(index, layout, placement_hybrid_begin);
+                for_layout(index, layout, enter_objects);
+        }
 }
 
 static void move_behind(struct index *index, const struct index_boundary *boundary, uint32_t anchor)
@@ -188,19 +265,101 @@ void placement_touch(struct index *index, struct index_boundary *boundary, uint3
         }
 }
 
-struct index_boundary *placement_victim(struct index *index, enum index_tier tier,
-                                        bool (*may_evict)(void *user,
-                                                          const struct index_boundary *boundary),
-                                        void *user, unsigned max_steps)
+void placement_use(struct index *index, const struct index_object *object, uint32_t now_s)
 {
-        struct index_boundary *boundary = placement_next(index, tier, NULL);
+        struct index_boundary *boundary = index_boundary_at(index, object->boundary);
 
-        for (unsigned step = 0; boundary && step < max_steps; step++) {
-                if (may_evict(user, boundary))
-                        return boundary;
-                boundary = placement_next(index, tier, boundary);
+        if (placement_is_hybrid(index_order(index), boundary))
+                placement_hybrid_use(index, object, now_s);
+        else
+                placement_touch(index, boundary, now_s);
+}
+
+void placement_stored(struct index *index, const struct index_object *object,
+                      const struct index_origin *origin, uint32_t now_s)
+{
+        struct index_boundary *boundary = index_boundary_at(index, object->boundary);
+
+        if (placement_is_hybrid(index_order(index), boundary))
+                placement_hybrid_stored(index, object, origin, now_s);
+        else
+                placement_touch(index, boundary, now_s);
+}
+
+static struct placement_victim lru_victim(struct index *index, enum index_tier tier,
+                                          placement_may_evict *may_evict, void *user,
+                                          unsigned max_steps)
+{
+        struct placement_victim victim = {.boundary = placement_next(index, tier, NULL)};
+
+        for (unsigned step = 0; victim.boundary && step < max_steps; step++) {
+                if (may_evict(user, &victim))
+                        return victim;
+                victim.boundary = placement_next(index, tier, victim.boundary);
         }
-        return NULL;
+        victim.boundary = NULL;
+        return victim;
+}
+
+/* From the list whose turn it is, else from the other. */
+static struct placement_victim state_victim(struct index *index, enum index_tier tier,
+                                            placement_may_evict *may_evict, void *user,
+                                            unsigned max_steps)
+{
+        enum placement_list list =
+                placement_hybrid_giving_list(&index_order(index)->hybrid.shares[tier]);
+        struct placement_victim victim;
+
+        placement_hybrid_victim(index, tier, list, may_evict, user, max_steps, &victim);
+        if (!victim.boundary)
+                placement_hybrid_victim(index, tier, PLACEMENT_UNPROVEN + PLACEMENT_PROVEN - list,
+                                        may_evict, user, max_steps, &victim);
+        return victim;
+}
+
+/* One that was never used is the oldest. */
+static uint32_t age_rank(const struct placement_victim *victim)
+{
+        uint32_t touched_s = victim->boundary->touched_s;
+
+        return touched_s == INDEX_NEVER ? 0 : touched_s;
+}
+
+struct placement_victim placement_victim(struct index *index, enum index_tier tier,
+                                         placement_may_evict *may_evict, void *user,
+                                         unsigned max_steps)
+{
+        struct placement_victim lru, state, victim;
+
+        if (!index_order(index)->hybrid.n_nodes)
+                return lru_victim(index, tier, may_evict, user, max_steps);
+        placement_hybrid_age(index, tier);
+        placement_hybrid_victim(index, tier, PLACEMENT_DEAD, may_evict, user, max_steps, &victim);
+        if (victim.boundary)
+                return victim;
+        lru = lru_victim(index, tier, may_evict, user, max_steps);
+        state = state_victim(index, tier, may_evict, user, max_steps);
+        if (lru.boundary && state.boundary)
+                return age_rank(&lru) <= age_rank(&state) ? lru : state;
+        if (lru.boundary || state.boundary)
+                return lru.boundary ? lru : state;
+        placement_hybrid_victim(index, tier, PLACEMENT_YOUNG, may_evict, user, max_steps, &victim);
+        return victim;
+}
+
+bool placement_takes(struct index *index, const struct placement_victim *victim,
+                     const struct index_object *object)
+{
+        uint32_t states = index_order(index)->hybrid.state_groups[victim->boundary->layout];
+
+        return victim->part == PLACEMENT_ALL || (states >> object->group & 1);
+}
+
+void placement_evict(struct index *index, enum index_tier tier,
+                     const struct placement_victim *victim)
+{
+        if (placement_is_hybrid(index_order(index), victim->boundary))
+                placement_hybrid_evict(index, tier, victim);
 }
 
 struct index_boundary *placement_next(struct index *index, enum index_tier tier,
@@ -208,7 +367,7 @@ struct index_boundary *placement_next(struct index *index, enum index_tier tier,
 {
         struct placement_order *order = index_order(index);
         uint32_t id = after ? order->links[tier][index_boundary_id(index, after)].newer
-                            : order->oldest[tier];
+                            : order->lru[tier].oldest;
 
         assert(!after || after->flags & in_tier[tier]);
         for (; id; id = order->links[tier][id].newer) {

@@ -6,7 +6,8 @@
  * back through predicates. So tests and tests/bench replay whole traces over the daemon's
  * own code.
  *
- * Order today: least recently used, suffix before prefix. One list of boundaries a tier.
+ * Layouts without state groups: least recently used, suffix before prefix. One list of
+ * boundaries a tier.
  * On it are the boundaries with bytes in the tier and all their ancestors (one without
  * bytes only holds the place); each is newer than all its descendants. So the old end is
  * always a leaf, and the first that may go, seen from there, has no descendant that may.
@@ -16,6 +17,11 @@
  * below goes right behind it. So the stores of a long chain, one boundary after another,
  * do not each walk up to the root. What enters goes right behind its parent.
  *
+ * Layouts with state groups: placement_hybrid.h.
+ *
+ * Both share a tier by need: what is dead goes first, then whichever candidate of the two
+ * was used longer ago. There is no fixed split.
+ *
  * Loop thread only.
  */
 #pragma once
@@ -24,6 +30,7 @@
 #include <stdint.h>
 
 #include "daemon/index.h"
+#include "daemon/placement_hybrid.h"
 
 /* What the NVMe tier receives (config key nvme.write). */
 enum placement_write {
@@ -32,19 +39,23 @@ enum placement_write {
         PLACEMENT_WRITE_STORE, /* everything, at once */
 };
 
-/* One for each boundary, by its id. */
-struct placement_link {
-        uint32_t newer;
-        uint32_t older;
-        uint32_t children; /* on the same order */
-};
-
 /* The orders of one index; embedded in struct index. */
 struct placement_order {
         struct placement_link *links[INDEX_N_TIERS];
-        uint32_t newest[INDEX_N_TIERS];
-        uint32_t oldest[INDEX_N_TIERS];
+        struct placement_queue lru[INDEX_N_TIERS];
         uint64_t boundaries_max;
+        struct placement_hybrid hybrid;
+};
+
+enum placement_part {
+        PLACEMENT_ALL,
+        PLACEMENT_STATES,
+};
+
+struct placement_victim {
+        struct index_boundary *boundary; /* NULL: nothing may go */
+        enum placement_part part;        /* of its objects in the tier */
+        bool is_dead;                    /* of no use: not worth a copy below */
 };
 
 /* 0 or -ENOMEM. */
@@ -52,34 +63,69 @@ int placement_order_init(struct placement_order *order, uint64_t boundaries_max)
 void placement_order_deinit(struct placement_order *order);
 
 /*
- * For index.c only: first or last bytes of a boundary in a tier (its flag is set already),
- * and a parent that became known.
+ * For index.c only. begin and end: a boundary is new, or goes. enter and leave: an object
+ * that has come into a tier, or has left it, as its boundary's first or last. adopt: a
+ * parent became known. learn_groups: bit g of @state_groups says that group g is a state;
+ * what the layout has already changes over.
  */
-void placement_enter(struct index *index, struct index_boundary *boundary, enum index_tier tier);
-void placement_leave(struct index *index, struct index_boundary *boundary, enum index_tier tier);
+void placement_begin(struct index *index, struct index_boundary *boundary);
+void placement_end(struct index *index, struct index_boundary *boundary);
+void placement_enter(struct index *index, const struct index_object *object, enum index_tier tier,
+                     bool first);
+void placement_leave(struct index *index, const struct index_object *object, enum index_tier tier,
+                     bool last);
 void placement_adopt(struct index *index, struct index_boundary *boundary);
+void placement_learn_groups(struct index *index, uint16_t layout, uint32_t state_groups);
 
 /* Asks the cache for the neighbours that a touch of @boundary will change. */
 void placement_prefetch_touch(struct index *index, const struct index_boundary *boundary);
 
-/* The boundary was used (stored or acquired): it and its ancestors become newest. */
+/* Its layout has state groups. */
+static inline bool placement_is_hybrid(const struct placement_order *order,
+                                       const struct index_boundary *boundary)
+{
+        return order->hybrid.state_groups[boundary->layout] != 0;
+}
+
+/* The boundary, of a layout without states, was used: it and its ancestors become newest. */
 void placement_touch(struct index *index, struct index_boundary *boundary, uint32_t now_s);
 
-/*
- * The boundary whose bytes in @tier should go first, or NULL. @may_evict says whether a
- * boundary has anything there that may go now (leased bytes may not); at most @max_steps
- * boundaries are asked. A boundary with descendants in the tier is the victim only when
- * none of those may go.
- */
-struct index_boundary *placement_victim(struct index *index, enum index_tier tier,
-                                        bool (*may_evict)(void *user,
-                                                          const struct index_boundary *boundary),
-                                        void *user, unsigned max_steps);
+/* An object was read, or was to be stored again. */
+void placement_use(struct index *index, const struct index_object *object, uint32_t now_s);
+
+/* An object was stored; it is in the host tier. @origin matters for states. */
+void placement_stored(struct index *index, const struct index_object *object,
+                      const struct index_origin *origin, uint32_t now_s);
 
 /*
- * Walks the boundaries with bytes in a tier from its old end: the one newer than @after
- * (which must have bytes there itself), NULL begins; NULL is the end. For writing the cold
- * end down and for draining.
+ * What in @tier should go first. @may_evict says whether anything of a candidate may go now
+ * (leased bytes may not); of each kind at most @max_steps candidates are asked. Least
+ * recently used: a boundary with descendants in the tier is the victim only when none of
+ * those may go.
+ */
+struct placement_victim placement_victim(struct index *index, enum index_tier tier,
+                                         placement_may_evict *may_evict, void *user,
+                                         unsigned max_steps);
+
+/* Does the victim's part take in this object of its boundary? */
+bool placement_takes(struct index *index, const struct placement_victim *victim,
+                     const struct index_object *object);
+
+/* The victim is about to be dropped from @tier to make room: what returns is learned from. */
+void placement_evict(struct index *index, enum index_tier tier,
+                     const struct placement_victim *victim);
+
+/*
+ * Was a boundary of a layout with states seen, as far as is remembered? *@ret_has_child:
+ * and did a prompt go on behind it.
+ */
+bool placement_knows(struct index *index, uint16_t layout, const struct digest *digest,
+                     bool *ret_has_child);
+
+/*
+ * Walks the boundaries of layouts without states that have bytes in a tier from its old
+ * end: the one newer than @after (which must have bytes there itself), NULL begins; NULL
+ * is the end. For writing the cold end down and for draining.
  */
 struct index_boundary *placement_next(struct index *index, enum index_tier tier,
                                       const struct index_boundary *after);

@@ -102,7 +102,7 @@ static void deinit(struct bench *bench)
         presence_table_free(bench->table);
 }
 
-static bool anything(void *user, const struct index_boundary *boundary)
+static bool anything(void *user, const struct placement_victim *victim)
 {
         return true;
 }
@@ -110,7 +110,7 @@ static bool anything(void *user, const struct index_boundary *boundary)
 static void evict_one(struct bench *bench)
 {
         struct index_boundary *victim =
-                placement_victim(bench->index, INDEX_HOST, anything, NULL, 1);
+                placement_victim(bench->index, INDEX_HOST, anything, NULL, 1).boundary;
         struct index_object *object;
 
         if (!victim)

@@ -180,12 +180,12 @@ static void assert_order(enum index_tier tier)
                                 ck_abort_msg("an ancestor is older");
 }
 
-static bool may_evict(void *user, const struct index_boundary *boundary)
+static bool may_evict(void *user, const struct placement_victim *victim)
 {
         const bool *leased = user;
         uint32_t node;
 
-        memcpy(&node, boundary->digest.bytes, sizeof(node));
+        memcpy(&node, victim->boundary->digest.bytes, sizeof(node));
         return !leased[node];
 }
 
@@ -198,7 +198,7 @@ static void assert_victim(enum index_tier tier)
                 leased[node] = random_below(3) == 0;
                 any |= !leased[node] && has_bytes(node, tier);
         }
-        victim = placement_victim(index_, tier, may_evict, leased, NODES);
+        victim = placement_victim(index_, tier, may_evict, leased, NODES).boundary;
         ck_assert_int_eq(victim != NULL, any);
         if (!victim)
                 return;

@@ -77,21 +77,22 @@ static void evict(struct index *index, struct index_boundary *boundary)
         index_remove(index, object);
 }
 
-static bool anything(void *user, const struct index_boundary *boundary)
+static bool anything(void *user, const struct placement_victim *victim)
 {
         return true;
 }
 
-static bool all_but(void *user, const struct index_boundary *boundary)
+static bool all_but(void *user, const struct placement_victim *victim)
 {
         const uint32_t *leased = user;
 
-        return number_of(boundary) != *leased;
+        return number_of(victim->boundary) != *leased;
 }
 
 static uint32_t victim_number(struct index *index)
 {
-        struct index_boundary *victim = placement_victim(index, INDEX_HOST, anything, NULL, 100);
+        struct index_boundary *victim =
+                placement_victim(index, INDEX_HOST, anything, NULL, 100).boundary;
 
         ck_assert_ptr_nonnull(victim);
         return number_of(victim);
@@ -109,7 +110,7 @@ START_TEST(the_suffix_goes_before_the_prefix)
                 ck_assert_uint_eq(victim_number(index), i);
                 evict(index, find(index, i));
         }
-        ck_assert_ptr_null(placement_victim(index, INDEX_HOST, anything, NULL, 100));
+        ck_assert_ptr_null(placement_victim(index, INDEX_HOST, anything, NULL, 100).boundary);
 }
 END_TEST
 
@@ -138,10 +139,10 @@ START_TEST(leased_bytes_are_passed_over)
         index = make(&layout);
         for (uint32_t i = 1; i <= 3; i++)
                 store(index, i, i - 1, i, 1);
-        victim = placement_victim(index, INDEX_HOST, all_but, &leased, 100);
+        victim = placement_victim(index, INDEX_HOST, all_but, &leased, 100).boundary;
         ck_assert_ptr_nonnull(victim);
         ck_assert_uint_eq(number_of(victim), 2);
-        ck_assert_ptr_null(placement_victim(index, INDEX_HOST, all_but, &leased, 1));
+        ck_assert_ptr_null(placement_victim(index, INDEX_HOST, all_but, &leased, 1).boundary);
 }
 END_TEST
 
