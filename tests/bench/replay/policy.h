@@ -72,3 +72,4 @@ extern const struct replay_policy replay_dense; /* LRU that needs and keeps no s
 extern const struct replay_policy replay_p0, replay_p1, replay_p2, replay_p3;
 extern const struct replay_policy replay_p7, replay_a2q;
 extern const struct replay_policy replay_min, replay_oracle;
+extern const struct replay_policy replay_daemon, replay_daemon_each;

@@ -28,6 +28,7 @@ enum { CHUNK_TOKENS = 512 };
 static const struct replay_policy *const policies[] = {
         &replay_min, &replay_oracle, &replay_dense, &replay_p0,  &replay_p1,
         &replay_p2,  &replay_p3,     &replay_p7,    &replay_a2q,
+        &replay_daemon, &replay_daemon_each,
 };
 
 struct arguments {
@@ -65,7 +66,7 @@ static void print_json(const char *cell, const char *policy, const struct replay
 
 static void print_row(const char *policy, const struct replay_result *result)
 {
-        printf("    %-8s %8.2f %11.0f %9.1f\n", policy,
+        printf("    %-11s %5.2f %11.0f %9.1f\n", policy,
                percent_of((double)result->hit_tokens, (double)result->input_tokens),
                (double)result->bytes_written / 1e9, 100 * result->state_share);
 }
@@ -81,7 +82,8 @@ static void print_head(const char *cell, const struct replay_sizes *sizes)
 /* Placements differ only where there are states. */
 static bool applies(const struct replay_policy *policy, const struct replay_sizes *sizes)
 {
-        return sizes->state_bytes || policy == &replay_min || policy == &replay_dense;
+        return sizes->state_bytes || policy == &replay_min || policy == &replay_dense ||
+               policy == &replay_daemon;
 }
 
 static void run_cell(const struct arguments *arguments, const char *name, const struct cell *cell,
