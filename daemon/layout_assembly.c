@@ -85,19 +85,47 @@ static int compare_whole(struct layout *merged, const struct layout_assembly *as
         return r < 0 ? r : LAYOUT_MERGE_E_CONFLICT;
 }
 
+/* The largest chunk_tokens with which every object keeps the limit; 0: there is none. */
+static uint64_t largest_chunk(const struct layout *layout, uint64_t object_bytes)
+{
+        uint32_t unit = layout_page_lcm(layout);
+        uint64_t most = LAYOUT_CHUNK_MAX;
+
+        for (uint16_t i = 0; i < layout->n_groups; i++)
+                for (uint16_t j = 0; j < layout->groups[i].n_rows; j++) {
+                        const struct layout_row *row = layout_row_at(layout, i, j);
+                        uint64_t n_pages = object_bytes / (row->page_bytes ? row->page_bytes : 1);
+                        uint64_t n_tokens = n_pages * layout->groups[i].page_tokens;
+
+                        if (layout->groups[i].kind == LAYOUT_SCRATCH ||
+                            (layout->groups[i].kind == LAYOUT_STATE && n_pages))
+                                continue;
+                        most = n_tokens < most ? n_tokens : most;
+                }
+        return most / unit * unit;
+}
+
 static int refuse_large(const struct layout *layout, const struct layout_limits *limits,
                         struct why *why)
 {
         uint16_t group;
         uint64_t bytes = layout_largest_object(layout, &group);
+        uint64_t chunk = largest_chunk(layout, limits->object_bytes);
+        struct why full;
 
         if (bytes <= limits->object_bytes)
                 return 0;
-        why_set(why,
-                "group %.*s: the layout's largest object has %" PRIu64 " bytes; half an arena "
-                "piece is %" PRIu64 ": raise host.piece_bytes or lower chunk_tokens",
-                layout->groups[group].name.length, layout->groups[group].name.bytes, bytes,
-                limits->object_bytes);
+        why_set(&full,
+                "group %u \"%.*s\": the layout's largest object has %" PRIu64
+                " bytes, half an arena piece is %" PRIu64 ": raise host.piece_bytes to %" PRIu64
+                " or more",
+                group, (int)layout->groups[group].name.length, layout->groups[group].name.bytes,
+                bytes, limits->object_bytes, 2 * bytes);
+        if (chunk)
+                why_set(why, "%s, or lower chunk_tokens from %u to %" PRIu64, full.text,
+                        layout->chunk_tokens, chunk);
+        else
+                why_set(why, "%s", full.text);
         return LAYOUT_ASSEMBLY_E_TOO_LARGE;
 }
 

@@ -197,6 +197,20 @@ static void check_quarantine(struct findings *findings)
             text_bytes(bytes));
 }
 
+static void check_pending(struct findings *findings)
+{
+        uint64_t pending = json_u64(findings->status, "pending");
+
+        if (!pending)
+                return;
+        add(findings, "pending",
+            "kvtierctl sessions shows which, the daemon's log (layout_pending) which rows are "
+            "missing: look for the rank that does not come up",
+            "%s sessions wait for other processes of their engine to tell what their shards "
+            "hold: until then everything misses",
+            text_count(pending));
+}
+
 static void check_index(struct findings *findings)
 {
         uint64_t objects = json_u64(findings->status, "objects");
@@ -231,7 +245,7 @@ static const struct {
         {"unaligned tokens", check_unaligned},    {"thrash", check_thrash},
         {"degraded tiers", check_degraded},       {"corrupt bytes and I/O errors", check_bad_bytes},
         {"quarantined memory", check_quarantine}, {"size of the index", check_index},
-        {"unwritten objects", check_unwritten},
+        {"unwritten objects", check_unwritten},   {"layouts that are not whole", check_pending},
 };
 
 const char *findings_check_name(size_t i)

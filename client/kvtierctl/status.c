@@ -10,6 +10,8 @@ static void print_head(const json_t *status)
         printf("kvtierd %s, %s, up %s\n", json_text(status, "version"), json_text(status, "phase"),
                text_seconds(json_double(status, "uptime_seconds")));
         printf("sessions  %s", text_count(json_u64(status, "sessions")));
+        if (json_u64(status, "pending"))
+                printf(" (%s pending)", text_count(json_u64(status, "pending")));
         if (json_u64(status, "quarantined"))
                 printf(" (%s more in quarantine)", text_count(json_u64(status, "quarantined")));
         printf(", %s leases\n", text_count(json_u64(status, "leases")));

@@ -144,6 +144,10 @@ START_TEST(bad_bytes_quarantine_index_and_slow_devices_are_found)
         set(tier(status, 1), "io_errors", 1);
         assert_finding(status, &free_process, "bad_bytes");
         status = healthy();
+        set(status, "pending", 2);
+        assert_finding(status, &free_process, "pending");
+
+        status = healthy();
         set(tier(status, 0), "quarantined_bytes", 1 << 29);
         assert_finding(status, &free_process, "quarantine");
         status = healthy();

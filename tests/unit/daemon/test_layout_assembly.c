@@ -202,10 +202,33 @@ START_TEST(an_object_above_the_limit_is_refused_by_the_rows_known_so_far)
         ck_assert_int_eq(join(0, engine), 0);
         ask(1, 4097);
         expect_refused(1, LAYOUT_ASSEMBLY_E_TOO_LARGE);
-        ck_assert_ptr_nonnull(strstr(why.text, "group kv: the layout's largest object has 1048832 "
-                                               "bytes; half an arena piece is 1048576"));
+        ck_assert_str_eq(why.text, "group 0 \"kv\": the layout's largest object has 1048832 bytes, "
+                                   "half an arena piece is 1048576: raise host.piece_bytes to "
+                                   "2097664 or more, or lower chunk_tokens from 4096 to 4080");
         ask(1, 4096);
         ck_assert_int_eq(join(1, engine), 0);
+}
+END_TEST
+
+START_TEST(no_chunk_is_named_when_none_would_do)
+{
+        ask(1, (1 << 20) + 1);
+        expect_refused(0, LAYOUT_ASSEMBLY_E_TOO_LARGE);
+        ck_assert_ptr_nonnull(strstr(why.text, "host.piece_bytes to"));
+        ck_assert_ptr_null(strstr(why.text, "lower chunk_tokens"));
+
+        ask(1, 4096);
+        asked.groups[1] =
+                (struct layout_group){.name = TEXT("state"), .kind = LAYOUT_STATE, .n_shards = 1};
+        asked.n_groups = 2;
+        ck_assert_int_eq(layout_add_row(&asked, 1,
+                                        &(struct layout_row){.n_shards = 1,
+                                                             .page_bytes = (1 << 20) + 1,
+                                                             .padded_bytes = (1 << 20) + 1}),
+                         0);
+        expect_refused(0, LAYOUT_ASSEMBLY_E_TOO_LARGE);
+        ck_assert_ptr_nonnull(strstr(why.text, "group 1 \"state\""));
+        ck_assert_ptr_null(strstr(why.text, "lower chunk_tokens"));
 }
 END_TEST
 
@@ -272,6 +295,7 @@ int main(void)
         tcase_add_test(tcase, a_whole_layout_stays_until_the_last_has_left);
         tcase_add_test(tcase, a_chunk_that_one_asks_for_holds_for_all);
         tcase_add_test(tcase, an_object_above_the_limit_is_refused_by_the_rows_known_so_far);
+        tcase_add_test(tcase, no_chunk_is_named_when_none_would_do);
         tcase_add_test(tcase, a_whole_layout_too_large_to_be_told_is_refused);
         tcase_add_test(tcase, there_are_never_more_assemblies_than_members);
         suite_add_tcase(suite, tcase);
