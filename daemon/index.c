@@ -365,8 +365,10 @@ void index_set_notes(struct index *index, uint8_t *notes)
 struct index_boundary *index_scan_boundaries(struct index *index, uint32_t *position,
                                              uint32_t *steps)
 {
-        while (*steps && *position < index->boundaries.highest) {
-                struct index_boundary *boundary = record_pool_at(&index->boundaries, ++*position);
+        if (*position == INDEX_NONE)
+                *position = index->boundaries.highest + 1;
+        while (*steps && *position > 1) {
+                struct index_boundary *boundary = record_pool_at(&index->boundaries, --*position);
 
                 --*steps;
                 if (boundary->flags & INDEX_IN_USE)
@@ -375,9 +377,9 @@ struct index_boundary *index_scan_boundaries(struct index *index, uint32_t *posi
         return NULL;
 }
 
-bool index_boundaries_have_ended(const struct index *index, uint32_t position)
+bool index_boundaries_have_ended(uint32_t position)
 {
-        return position >= index->boundaries.highest;
+        return position == 1;
 }
 
 /* ---- objects ---- */

@@ -150,13 +150,14 @@ struct index_object *index_scan(struct index *index, uint32_t *position, uint32_
 bool index_scan_has_ended(const struct index *index, uint32_t position);
 
 /*
- * A walk over all boundaries, in slices likewise. @notes: a byte for each boundary by its
+ * A walk over all boundaries, in slices likewise, but from the highest id down: most
+ * children come before their parents. @notes: a byte for each boundary by its
  * id, index_boundaries_max() + 1 of them, for whoever walks the tree in many turns: the
  * index clears that of each boundary that it makes. NULL ends it.
  */
 struct index_boundary *index_scan_boundaries(struct index *index, uint32_t *position,
                                              uint32_t *steps);
-bool index_boundaries_have_ended(const struct index *index, uint32_t position);
+bool index_boundaries_have_ended(uint32_t position);
 uint64_t index_boundaries_max(const struct index *index);
 void index_set_notes(struct index *index, uint8_t *notes);
 

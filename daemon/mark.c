@@ -183,6 +183,10 @@ static bool is_below(struct mark_job *job, const struct index_boundary *boundary
         return note == NOTE_BELOW;
 }
 
+/*
+ * Children first: a place in the tree that is held by children alone goes with the last of
+ * them, and thousands of such would go in one turn.
+ */
 static bool walk(struct mark_job *job, struct budget *budget)
 {
         struct index *index = job->daemon->cache.index;
@@ -200,7 +204,7 @@ static bool walk(struct mark_job *job, struct budget *budget)
                 else
                         reclaim_objects(job, boundary, budget);
         }
-        return index_boundaries_have_ended(index, job->position);
+        return index_boundaries_have_ended(job->position);
 }
 
 /* ---- prefixes ---- */
