@@ -129,7 +129,7 @@ struct daemon_fixture;
 
 /*
  * Drops the objects of one boundary, of one group and shard or all (-1), from one tier, or
- * from every one. Some have to be there, and none in use.
+ * from every one; waits for what is in use. Some have to be there.
  */
 void hybrid_evict(struct daemon_fixture *fixture, const struct hybrid_prompt *prompt,
                   uint32_t boundary, int group, int shard, const char *tier);
