@@ -17,11 +17,20 @@ typedef enum kvt_status (*submit_fn)(struct kvt_session *session, const struct k
 static struct daemon_fixture fixture;
 static struct kvt_session *session;
 
+/* Two orders of eviction: layouts with states, and without (objects of 1 MiB then). */
+static bool is_dense;
+
 static struct kvt_session *open_session(uint32_t flags)
 {
-        static const struct kvt_group group = {.name = "state", .kind = KVT_GROUP_STATE};
-        struct kvt_layout layout = {
-                .size = sizeof(layout), .model = "mark", .groups = &group, .n_groups = 1};
+        static const struct kvt_group groups[] = {
+                {.name = "state", .kind = KVT_GROUP_STATE},
+                {.name = "kv", .kind = KVT_GROUP_ATTENTION, .page_tokens = 64, .page_bytes = MIB},
+        };
+        struct kvt_layout layout = {.size = sizeof(layout),
+                                    .model = "mark",
+                                    .chunk_tokens = is_dense ? 64 : 0,
+                                    .groups = &groups[is_dense],
+                                    .n_groups = 1};
         struct kvt_options options = {.size = sizeof(options),
                                       .socket = fixture.socket,
                                       .layout = &layout,
@@ -387,7 +396,7 @@ static void fill_up(uint32_t first, uint32_t n)
                 ck_assert_uint_eq(store(first + i, 0, 1, MIB), KVT_OK);
 }
 
-START_TEST(what_is_pinned_stays_when_room_is_needed)
+static void expect_pinned_to_stay_in_host(void)
 {
         start(0);
         ck_assert_uint_eq(store(1, 0, 1, MIB), KVT_OK);
@@ -404,9 +413,16 @@ START_TEST(what_is_pinned_stays_when_room_is_needed)
         expect_there("");
         stop();
 }
+
+START_TEST(what_is_pinned_stays_when_room_is_needed)
+{
+        expect_pinned_to_stay_in_host();
+        is_dense = true;
+        expect_pinned_to_stay_in_host();
+}
 END_TEST
 
-START_TEST(what_is_pinned_stays_on_nvme)
+static void expect_pinned_to_stay_on_nvme(void)
 {
         start(32 * MIB);
         ck_assert_uint_eq(store(1, 0, 1, MIB), KVT_OK);
@@ -421,6 +437,13 @@ START_TEST(what_is_pinned_stays_on_nvme)
         expect_there("1");
         ck_assert_uint_gt(daemon_number(&fixture, "nvme.evicted"), 0);
         stop();
+}
+
+START_TEST(what_is_pinned_stays_on_nvme)
+{
+        expect_pinned_to_stay_on_nvme();
+        is_dense = true;
+        expect_pinned_to_stay_on_nvme();
 }
 END_TEST
 
