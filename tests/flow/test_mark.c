@@ -352,6 +352,38 @@ START_TEST(a_lease_keeps_reclaimed_bytes_until_it_ends)
 }
 END_TEST
 
+START_TEST(what_is_on_its_way_up_arrives_though_it_is_reclaimed)
+{
+        enum { N = 8 };
+        struct kvt_object wanted[N], named = object(1, 0, 0, 0);
+        struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_WAITED};
+        struct kvt_completion completion;
+        uint64_t acquire, reclaim;
+
+        start(64 * MIB);
+        for (uint32_t i = 1; i <= N; i++)
+                ck_assert_uint_eq(store(i, i - 1, i, MIB), KVT_OK);
+        daemon_wait_written(&fixture);
+        daemon_evict(&fixture, "host");
+        for (uint32_t i = 0; i < N; i++)
+                wanted[i] = object(i + 1, 0, 0, 0);
+        named.flags = KVT_RECLAIM_BELOW;
+        ck_assert_int_eq(kvt_acquire(session, &call, wanted, N, &acquire), KVT_OK);
+        ck_assert_int_eq(kvt_reclaim(session, &call, &named, 1, &reclaim), KVT_OK);
+        ck_assert_int_eq(kvt_wait_call(session, reclaim, &completion, SECONDS(60)), KVT_OK);
+        ck_assert_uint_eq(completion.status, KVT_OK);
+        expect_there("1");
+        ck_assert_int_eq(kvt_wait_call(session, acquire, &completion, SECONDS(60)), KVT_OK);
+        ck_assert_uint_eq(completion.status, KVT_OK);
+        for (uint32_t i = 0; i < N; i++)
+                ck_assert_uint_eq(((uint8_t *)wanted[i].segments[0].address)[MIB - 1], i + 1);
+        ck_assert_uint_eq(run(session, kvt_release, wanted, N), KVT_OK);
+        daemon_wait_number(&fixture, "host.used_bytes", MIB);
+        daemon_wait_number(&fixture, "nvme.objects", 1);
+        stop();
+}
+END_TEST
+
 /* More than one slice of the walk and of the drops. */
 START_TEST(thousands_go_while_others_are_served)
 {
@@ -651,6 +683,7 @@ int main(void)
                 a_reclaim_outlives_the_session_that_asked,
                 reclaimed_objects_leave_every_tier,
                 a_lease_keeps_reclaimed_bytes_until_it_ends,
+                what_is_on_its_way_up_arrives_though_it_is_reclaimed,
                 thousands_go_while_others_are_served,
                 what_is_pinned_stays_when_room_is_needed,
                 what_is_pinned_stays_on_nvme,
