@@ -25,7 +25,8 @@
  *   kick  session               closes a session; its leases go into quarantine
  *   why  layout, digests        why a prompt is not a hit: its boundaries' digests, one behind
  *        [first, prompt_tokens, the other; "runs" of boundaries that are alike, "digest" that of
- *        max_tokens]            the first, with the "gaps" of each and their causes, and "why" in one sentence
+ *        max_tokens]            the first, with the "gaps" of each and their causes, and "why"
+ *                               in one sentence
  *   why  session [nth]          the same of a recent match of a session, and "match"
  *   verify                      re-reads every stored object; answers come one after another
  *
