@@ -158,8 +158,21 @@ static void send_message_of_another_session(void)
         fake.session++;
 }
 
+/* The session has named a whole layout: it waits for none. */
+static void send_layout(void)
+{
+        struct wire_layout layout = {.layout = 8, .layout_bytes = 4};
+        struct message_builder builder;
+        _Alignas(8) uint8_t packet[128];
+
+        message_header_init(&layout.header, WIRE_LAYOUT, 0, fake.session, fake.boot_id);
+        message_builder_init(&builder, packet, &layout, sizeof(layout));
+        ck_assert_int_eq(message_append(&builder, "KVTL", 4, 0), 0);
+        fake_send(&fake, packet, builder.length, -1);
+}
+
 static void (*const nonsense[])(void) = {send_garbage, send_unknown_request,
-                                         send_message_of_another_session};
+                                         send_message_of_another_session, send_layout};
 
 START_TEST(nonsense_from_the_daemon_is_a_hang_up_and_a_new_connection)
 {
