@@ -10,30 +10,17 @@
  * copy, release. Both sides' memory was touched before; runs of the daemon and of memcpy
  * take turns. One JSON line a row; the ratio is that of the medians.
  */
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "client/kvtier.h"
+#include "tests/bench/bench_daemon.h"
 
-#define MIB       (UINT64_C(1) << 20)
-#define HOST      (512 * MIB)
-#define PIECE     (128 * MIB)
 #define STORED    (384 * MIB) /* of one run: long enough for the first and last wait not to count */
 #define SOURCE    (64 * MIB)
 #define BATCH_MAX 64u
 #define SLOTS_MAX 8u
-#define RUNS_MAX  64u
-#define SECONDS   UINT64_C(1000000000)
 
 enum step {
         IDLE,
@@ -62,107 +49,22 @@ static const struct shape shapes[] = {
 };
 
 static struct {
-        char folder[64];
-        pid_t daemon;
         struct kvt_session *session;
         uint8_t *ours;   /* what an engine's memory would be */
         uint8_t *theirs; /* memory like the daemon's, for plain memcpy */
         uint64_t round;  /* makes the keys of each run new ones */
 } bench;
 
-static void stop_daemon(void)
-{
-        char command[96];
-
-        if (bench.daemon > 0) {
-                kill(bench.daemon, SIGTERM);
-                waitpid(bench.daemon, NULL, 0);
-        }
-        snprintf(command, sizeof(command), "rm -rf %s", bench.folder);
-        if (system(command))
-                fprintf(stderr, "bench_host: %s is left\n", bench.folder);
-}
-
-static void die(const char *what, const char *why)
-{
-        fprintf(stderr, "bench_host: %s: %s\n", what, why);
-        stop_daemon();
-        exit(1);
-}
-
-static void check(const char *what, uint32_t status)
-{
-        if (status != KVT_OK)
-                die(what, kvt_status_name((enum kvt_status)status));
-}
-
-static double now(void)
-{
-        struct timespec time;
-
-        clock_gettime(CLOCK_MONOTONIC, &time);
-        return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
-
-/* ---- the daemon and the session ---- */
-
-static void start_daemon(char *program)
-{
-        extern char **environ;
-        char path[96], socket[96];
-        char config_option[] = "--config";
-        char *arguments[] = {program, config_option, path, NULL};
-        FILE *file;
-
-        strcpy(bench.folder, "/tmp/kvt-bench-XXXXXX");
-        if (!mkdtemp(bench.folder))
-                die("mkdtemp", "failed");
-        snprintf(path, sizeof(path), "%s/kvtierd.conf", bench.folder);
-        snprintf(socket, sizeof(socket), "%s/socket", bench.folder);
-        file = fopen(path, "we");
-        if (!file)
-                die(path, "cannot be written");
-        fprintf(file,
-                "socket:\n  path: %s\nhost:\n  bytes: %lluMiB\n  piece_bytes: %lluMiB\n"
-                "metrics:\n  listen: off\nlog:\n  level: error\n",
-                socket, (unsigned long long)(HOST / MIB), (unsigned long long)(PIECE / MIB));
-        fclose(file);
-        if (posix_spawn(&bench.daemon, program, NULL, NULL, arguments, environ))
-                die(program, "cannot be started");
-}
-
 static void open_session(void)
 {
-        char socket[96], why[512];
         struct kvt_group group = {.name = "blob", .kind = KVT_GROUP_STATE};
         struct kvt_layout layout = {.size = sizeof(layout),
                                     .model = "bench",
                                     .engine = "bench_host",
                                     .groups = &group,
                                     .n_groups = 1};
-        struct kvt_options options = {.size = sizeof(options),
-                                      .socket = socket,
-                                      .layout = &layout,
-                                      .connect_timeout_ns = 30 * SECONDS};
 
-        snprintf(socket, sizeof(socket), "%s/socket", bench.folder);
-        if (kvt_open(&bench.session, &options, why, sizeof(why)) != KVT_OK)
-                die("kvt_open", why);
-}
-
-static uint8_t *shared_memory(uint64_t bytes)
-{
-        int fd = memfd_create("bench", MFD_CLOEXEC);
-        void *base;
-
-        if (fd < 0 || ftruncate(fd, (off_t)bytes))
-                die("memfd", "failed");
-        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (base == MAP_FAILED)
-                die("mmap", "failed");
-        close(fd);
-        memset(base, 1, bytes);
-        return base;
+        bench.session = bench_open(&layout);
 }
 
 /* ---- one run ---- */
@@ -174,7 +76,7 @@ static void submit(submit_fn function, const struct shape *shape, struct slot *s
 {
         struct kvt_call call = {.size = sizeof(call), .user = slot};
 
-        check("submit", function(bench.session, &call, slot->objects, shape->batch, NULL));
+        bench_check("submit", function(bench.session, &call, slot->objects, shape->batch, NULL));
 }
 
 static void name_objects(const struct shape *shape, struct slot *slot)
@@ -193,8 +95,8 @@ static void copy_batch(const struct shape *shape, struct slot *slot, bool is_sto
                 struct kvt_object *object = &slot->objects[i];
                 uint64_t at = (slot->number * shape->batch + i) * shape->bytes % SOURCE;
 
-                check("object", object->status);
-                check("copy", is_store ? kvt_write(object, 0, bench.ours + at, shape->bytes)
+                bench_check("object", object->status);
+                bench_check("copy", is_store ? kvt_write(object, 0, bench.ours + at, shape->bytes)
                                        : kvt_read(object, 0, bench.ours + at, shape->bytes));
         }
 }
@@ -220,11 +122,11 @@ static void run_calls(const struct shape *shape, bool is_store)
                 }
                 n = kvt_wait(bench.session, completions, SLOTS_MAX, 10 * SECONDS);
                 if (!n)
-                        die("kvt_wait", "nothing completed");
+                        bench_die("kvt_wait", "nothing completed");
                 for (size_t i = 0; i < n; i++) {
                         struct slot *slot = completions[i].user;
 
-                        check("call", completions[i].status);
+                        bench_check("call", completions[i].status);
                         if (slot->step == OPENING) {
                                 copy_batch(shape, slot, is_store);
                                 slot->step = CLOSING;
@@ -242,7 +144,7 @@ static void run_memcpy(const struct shape *shape, bool is_store)
         static uint64_t begin;
 
         for (uint64_t done = 0; done < STORED; done += shape->bytes) {
-                uint8_t *theirs = bench.theirs + (begin + done) % HOST;
+                uint8_t *theirs = bench.theirs + (begin + done) % BENCH_HOST;
                 uint8_t *ours = bench.ours + done % SOURCE;
 
                 if (is_store)
@@ -250,40 +152,16 @@ static void run_memcpy(const struct shape *shape, bool is_store)
                 else
                         memcpy(ours, theirs, shape->bytes);
         }
-        begin = (begin + STORED) % HOST;
+        begin = (begin + STORED) % BENCH_HOST;
 }
 
 static double measure(void (*run)(const struct shape *shape, bool is_store),
                       const struct shape *shape, bool is_store)
 {
-        double begin = now();
+        double begin = bench_now();
 
         run(shape, is_store);
-        return STORED / (now() - begin) / 1e9;
-}
-
-static int compare(const void *a, const void *b)
-{
-        double x = *(const double *)a, y = *(const double *)b;
-
-        return x < y ? -1 : x > y;
-}
-
-static double median(double *values, uint32_t n)
-{
-        qsort(values, n, sizeof(values[0]), compare);
-        return values[n / 2];
-}
-
-static void print_row(const char *name, const struct shape *shape, double *values, double *limits,
-                      uint32_t n)
-{
-        double value = median(values, n), limit = median(limits, n);
-
-        printf("{\"name\": \"%s_%s\", \"value\": %.2f, \"unit\": \"GB/s\", \"limit\": %.2f, "
-               "\"ratio\": %.3f, \"runs\": %u}\n",
-               name, shape->name, value, limit, value / limit, n);
-        fflush(stdout);
+        return STORED / (bench_now() - begin) / 1e9;
 }
 
 static void bench_shape(const struct shape *shape, uint32_t n_runs)
@@ -297,8 +175,8 @@ static void bench_shape(const struct shape *shape, uint32_t n_runs)
                 load_limits[i] = measure(run_memcpy, shape, false);
                 loads[i] = measure(run_calls, shape, false);
         }
-        print_row("host_store", shape, stores, store_limits, n_runs);
-        print_row("host_load", shape, loads, load_limits, n_runs);
+        bench_print_row("host_store", shape->name, stores, store_limits, n_runs);
+        bench_print_row("host_load", shape->name, loads, load_limits, n_runs);
 }
 
 int main(int argc, char **argv)
@@ -309,21 +187,18 @@ int main(int argc, char **argv)
                 fprintf(stderr, "usage: bench_host KVTIERD [RUNS, at most %u]\n", RUNS_MAX);
                 return 2;
         }
-        start_daemon(argv[1]);
+        bench_start_daemon(argv[1]);
         open_session();
-        bench.ours = malloc(SOURCE);
-        if (!bench.ours)
-                die("malloc", "no memory");
-        memset(bench.ours, 2, SOURCE);
-        bench.theirs = shared_memory(HOST);
+        bench.ours = bench_memory(SOURCE);
+        bench.theirs = bench_shared_memory(BENCH_HOST);
         /* Touches every page of the arenas once. */
-        for (uint64_t stored = 0; stored < 2 * HOST; stored += STORED) {
+        for (uint64_t stored = 0; stored < 2 * BENCH_HOST; stored += STORED) {
                 bench.round++;
                 run_calls(&shapes[1], true);
         }
         for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
                 bench_shape(&shapes[i], n_runs);
         kvt_close(bench.session);
-        stop_daemon();
+        bench_stop_daemon();
         return 0;
 }
