@@ -384,7 +384,7 @@ static void evict_from_host(struct cache *cache, const struct placement_victim *
                     !may_leave_host(cache, object, clean_only && !victim->is_dead))
                         continue;
                 copy = host_copy_at(&cache->copies, object->host);
-                if (copy->dirty && cache->write_policy != PLACEMENT_WRITE_OFF) {
+                if (copy->dirty && !victim->is_dead && cache->write_policy != PLACEMENT_WRITE_OFF) {
                         cache->metrics->host_dropped_objects_total++;
                         cache->metrics->host_dropped_bytes_total += copy->raw_bytes;
                         cache->drop_reason = DROP_SPACE_UNWRITTEN;
@@ -402,13 +402,14 @@ static bool is_held(struct cache *cache, const struct index_object *object, enum
                host_copy_at(&cache->copies, object->host)->n_leases;
 }
 
-static bool all_are_held(struct cache *cache, const struct index_boundary *boundary,
+static bool all_are_held(struct cache *cache, const struct placement_victim *victim,
                          enum index_tier tier)
 {
         struct index_object *object;
 
-        for (object = first_object(cache, boundary); object; object = next_object(cache, object))
-                if (!is_held(cache, object, tier))
+        for (object = first_object(cache, victim->boundary); object;
+             object = next_object(cache, object))
+                if (placement_takes(cache->index, victim, object) && !is_held(cache, object, tier))
                         return false;
         return true;
 }
@@ -417,18 +418,18 @@ static bool all_are_held(struct cache *cache, const struct index_boundary *bound
  * What is leased or pinned is in use now. Left at the old end, thousands of them would be
  * passed over by every search for a victim, and hide what may go behind them.
  */
-static void touch_held_at_old_end(struct cache *cache, enum index_tier tier)
+static void renew_held_at_old_end(struct cache *cache, enum index_tier tier)
 {
-        for (unsigned i = 0; i < VICTIM_STEPS_ANY; i++) {
-                const struct index_boundary *boundary = placement_next(cache->index, tier, NULL);
+        for (int list = PLACEMENT_NO_LIST; list < PLACEMENT_N_LISTS; list++) {
+                for (unsigned i = 0; i < VICTIM_STEPS_ANY; i++) {
+                        struct placement_victim oldest =
+                                placement_oldest(cache->index, tier, (enum placement_list)list);
 
-                if (!boundary || boundary->touched_s == cache_now_s(cache) ||
-                    !all_are_held(cache, boundary, tier))
-                        return;
-                placement_touch(
-                        cache->index,
-                        index_boundary_at(cache->index, index_boundary_id(cache->index, boundary)),
-                        cache_now_s(cache));
+                        if (!oldest.boundary || oldest.boundary->touched_s == cache_now_s(cache) ||
+                            !all_are_held(cache, &oldest, tier))
+                                break;
+                        placement_renew(cache->index, tier, oldest.boundary, cache_now_s(cache));
+                }
         }
 }
 
@@ -439,7 +440,7 @@ static bool evict_one_boundary_from_host(struct cache *cache)
         struct victim_query query = {cache, writes};
         struct placement_victim victim;
 
-        touch_held_at_old_end(cache, INDEX_HOST);
+        renew_held_at_old_end(cache, INDEX_HOST);
         victim = placement_victim(cache->index, INDEX_HOST, victim_may_leave_host, &query,
                                   writes ? VICTIM_STEPS_CLEAN : VICTIM_STEPS_ANY);
         if (!victim.boundary && writes) {
@@ -502,7 +503,7 @@ static bool victim_may_leave_nvme(void *user, const struct placement_victim *vic
 
 static struct placement_victim nvme_victim(struct cache *cache)
 {
-        touch_held_at_old_end(cache, INDEX_NVME);
+        renew_held_at_old_end(cache, INDEX_NVME);
         return placement_victim(cache->index, INDEX_NVME, victim_may_leave_nvme, cache,
                                 VICTIM_STEPS_ANY);
 }
@@ -537,8 +538,7 @@ int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s)
                     usage.used_bytes + bytes <= usage.capacity_bytes + cache->forgetting_bytes)
                         return 0;
                 victim = nvme_victim(cache);
-                if (!victim.boundary ||
-                    (!victim.is_dead && victim.boundary->touched_s >= before_s))
+                if (!victim.boundary || (!victim.is_dead && placement_used_s(&victim) >= before_s))
                         return CACHE_E_BUSY;
                 evict_from_nvme(cache, &victim);
         }

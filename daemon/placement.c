@@ -306,8 +306,9 @@ static struct placement_victim state_victim(struct index *index, enum index_tier
                                             placement_may_evict *may_evict, void *user,
                                             unsigned max_steps)
 {
-        enum placement_list list =
-                placement_hybrid_giving_list(&index_order(index)->hybrid.shares[tier]);
+        const struct placement_share *share = &index_order(index)->hybrid.shares[tier];
+        enum placement_list list = placement_hybrid_giving_list(
+                share, share->queues[PLACEMENT_UNPROVEN].n, share->queues[PLACEMENT_PROVEN].n);
         struct placement_victim victim;
 
         placement_hybrid_victim(index, tier, list, may_evict, user, max_steps, &victim);
@@ -317,8 +318,32 @@ static struct placement_victim state_victim(struct index *index, enum index_tier
         return victim;
 }
 
-/* One that was never used is the oldest. */
-static uint32_t age_rank(const struct placement_victim *victim)
+static bool any_victim(void *user, const struct placement_victim *victim)
+{
+        return true;
+}
+
+struct placement_victim placement_oldest(struct index *index, enum index_tier tier,
+                                         enum placement_list list)
+{
+        struct placement_victim victim;
+
+        if (!list)
+                return lru_victim(index, tier, any_victim, NULL, 1);
+        placement_hybrid_victim(index, tier, list, any_victim, NULL, 1, &victim);
+        return victim;
+}
+
+void placement_renew(struct index *index, enum index_tier tier, struct index_boundary *boundary,
+                     uint32_t now_s)
+{
+        if (placement_is_hybrid(index_order(index), boundary))
+                placement_hybrid_renew(index, boundary, tier, now_s);
+        else
+                placement_touch(index, boundary, now_s);
+}
+
+uint32_t placement_used_s(const struct placement_victim *victim)
 {
         uint32_t touched_s = victim->boundary->touched_s;
 
@@ -340,7 +365,7 @@ struct placement_victim placement_victim(struct index *index, enum index_tier ti
         lru = lru_victim(index, tier, may_evict, user, max_steps);
         state = state_victim(index, tier, may_evict, user, max_steps);
         if (lru.boundary && state.boundary)
-                return age_rank(&lru) <= age_rank(&state) ? lru : state;
+                return placement_used_s(&state) < placement_used_s(&lru) ? state : lru;
         if (lru.boundary || state.boundary)
                 return lru.boundary ? lru : state;
         placement_hybrid_victim(index, tier, PLACEMENT_YOUNG, may_evict, user, max_steps, &victim);
@@ -352,7 +377,9 @@ bool placement_takes(struct index *index, const struct placement_victim *victim,
 {
         uint32_t states = index_order(index)->hybrid.state_groups[victim->boundary->layout];
 
-        return victim->part == PLACEMENT_ALL || (states >> object->group & 1);
+        if (victim->part == PLACEMENT_ALL)
+                return true;
+        return (states >> object->group & 1) == (victim->part == PLACEMENT_STATES);
 }
 
 void placement_evict(struct index *index, enum index_tier tier,

@@ -50,6 +50,7 @@ struct placement_order {
 enum placement_part {
         PLACEMENT_ALL,
         PLACEMENT_STATES,
+        PLACEMENT_KV, /* all but the states */
 };
 
 struct placement_victim {
@@ -107,6 +108,21 @@ struct placement_victim placement_victim(struct index *index, enum index_tier ti
                                          placement_may_evict *may_evict, void *user,
                                          unsigned max_steps);
 
+/*
+ * The oldest on a list: of the least recently used with PLACEMENT_NO_LIST; and to the new end
+ * of its list with it, in one tier, if it can't go for now.
+ */
+struct placement_victim placement_oldest(struct index *index, enum index_tier tier,
+                                         enum placement_list list);
+void placement_renew(struct index *index, enum index_tier tier, struct index_boundary *boundary,
+                     uint32_t now_s);
+
+/* When it was used last, in the seconds of placement_use(); 0: never. */
+uint32_t placement_used_s(const struct placement_victim *victim);
+
+/* Of no use in the host tier as things are: superseded, or KV that no state makes usable. */
+bool placement_is_dead(struct index *index, const struct index_object *object);
+
 /* Does the victim's part take in this object of its boundary? */
 bool placement_takes(struct index *index, const struct placement_victim *victim,
                      const struct index_object *object);
@@ -125,7 +141,7 @@ bool placement_knows(struct index *index, uint16_t layout, const struct digest *
 /*
  * Walks the boundaries of layouts without states that have bytes in a tier from its old
  * end: the one newer than @after (which must have bytes there itself), NULL begins; NULL
- * is the end. For writing the cold end down and for draining.
+ * is the end.
  */
 struct index_boundary *placement_next(struct index *index, enum index_tier tier,
                                       const struct index_boundary *after);

@@ -375,6 +375,16 @@ void placement_hybrid_use(struct index *index, const struct index_object *object
         }
 }
 
+void placement_hybrid_renew(struct index *index, struct index_boundary *boundary,
+                            enum index_tier tier, uint32_t now_s)
+{
+        enum placement_list list = node_of(index, boundary)->list[tier];
+
+        boundary->touched_s = now_s;
+        if (list)
+                list_in(index, boundary, tier, list);
+}
+
 /* ---- a state is stored ---- */
 
 /* What is found on the way up from a new state to where its prefill began. */
@@ -576,13 +586,20 @@ void placement_hybrid_age(struct index *index, enum index_tier tier)
         }
 }
 
-enum placement_list placement_hybrid_giving_list(const struct placement_share *share)
+enum placement_list placement_hybrid_giving_list(const struct placement_share *share,
+                                                 uint32_t n_unproven, uint32_t n_proven)
 {
-        uint32_t n_unproven = share->queues[PLACEMENT_UNPROVEN].n;
-
-        return n_unproven > share->unproven * n_states(share) || !share->queues[PLACEMENT_PROVEN].n
+        return n_unproven > share->unproven * (n_unproven + n_proven) || !n_proven
                        ? PLACEMENT_UNPROVEN
                        : PLACEMENT_PROVEN;
+}
+
+bool placement_is_dead(struct index *index, const struct index_object *object)
+{
+        const struct index_boundary *boundary = index_boundary_at(index, object->boundary);
+
+        return placement_is_hybrid(index_order(index), boundary) &&
+               node_of(index, boundary)->list[INDEX_HOST] == PLACEMENT_DEAD;
 }
 
 /* A state that others need the KV of goes alone, and so does one that is merely old. */

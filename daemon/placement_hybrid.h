@@ -98,6 +98,8 @@ void placement_hybrid_adopt(struct index *index, struct index_boundary *boundary
 void placement_hybrid_use(struct index *index, const struct index_object *object, uint32_t now_s);
 void placement_hybrid_stored(struct index *index, const struct index_object *object,
                              const struct index_origin *origin, uint32_t now_s);
+void placement_hybrid_renew(struct index *index, struct index_boundary *boundary,
+                            enum index_tier tier, uint32_t now_s);
 void placement_hybrid_evict(struct index *index, enum index_tier tier,
                             const struct placement_victim *victim);
 
@@ -107,7 +109,8 @@ typedef bool placement_may_evict(void *user, const struct placement_victim *vict
 void placement_hybrid_victim(struct index *index, enum index_tier tier, enum placement_list list,
                              placement_may_evict *may_evict, void *user, unsigned max_steps,
                              struct placement_victim *ret_victim);
-/* The list of states from which the next one is to go. */
-enum placement_list placement_hybrid_giving_list(const struct placement_share *share);
+/* The list of states from which the next one is to go, when they are as long as this. */
+enum placement_list placement_hybrid_giving_list(const struct placement_share *share,
+                                                 uint32_t n_unproven, uint32_t n_proven);
 /* Moves what is no longer new from YOUNG to DEAD. */
 void placement_hybrid_age(struct index *index, enum index_tier tier);

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "daemon/cache.h"
 #include "daemon/layout_keeper.h"
+#include "daemon/placement_cold.h"
 #include "daemon/transfer.h"
 
 /* Enough to keep a fast device busy; more only delays what comes after. */
@@ -457,29 +458,41 @@ static void retry_waiting(struct cache *cache)
         }
 }
 
+static struct host_copy *next_dirty(struct cache *cache)
+{
+        struct host_copy *copy;
+
+        if (!cache->transfers.draining)
+                return TAILQ_FIRST(&cache->copies.dirty);
+        /* What is of no use here would be of none after the restart. */
+        while ((copy = TAILQ_LAST(&cache->copies.dirty, host_copy_list)) &&
+               placement_is_dead(cache->index, index_object_at(cache->index, copy->object)))
+                host_copy_set_dirty(&cache->copies, copy, false);
+        return copy;
+}
+
 static void pump_dirty(struct cache *cache)
 {
         struct host_copy *copy;
 
         while (may_start_down(cache)) {
-                copy = cache->transfers.draining ? TAILQ_LAST(&cache->copies.dirty, host_copy_list)
-                                                 : TAILQ_FIRST(&cache->copies.dirty);
+                copy = next_dirty(cache);
                 if (!copy || start_down(cache, copy))
                         return;
         }
 }
 
-static void start_boundary_down(struct cache *cache, const struct index_boundary *boundary,
-                                uint64_t *bytes)
+static void start_part_down(struct cache *cache, const struct placement_victim *part,
+                            uint64_t *bytes)
 {
-        uint32_t id = boundary->first_object;
+        uint32_t id = part->boundary->first_object;
 
         while (id) {
                 struct index_object *object = index_object_at(cache->index, id);
                 struct host_copy *copy;
 
                 id = object->next;
-                if (object->host == INDEX_NONE)
+                if (object->host == INDEX_NONE || !placement_takes(cache->index, part, object))
                         continue;
                 copy = host_copy_at(&cache->copies, object->host);
                 *bytes += copy->space_bytes;
@@ -494,7 +507,8 @@ static void start_boundary_down(struct cache *cache, const struct index_boundary
 static void pump_cold(struct cache *cache)
 {
         struct transfers *transfers = &cache->transfers;
-        const struct index_boundary *boundary = NULL;
+        struct placement_cold walk;
+        struct placement_victim part;
         struct host_usage host;
         struct tier_usage nvme;
         uint64_t window, bytes = 0;
@@ -509,11 +523,14 @@ static void pump_cold(struct cache *cache)
         if (host.ready_bytes - host.used_bytes > window)
                 return;
 
-        for (unsigned i = 0; i < COLD_STEPS && bytes < window && may_start_down(cache); i++) {
-                boundary = placement_next(cache->index, INDEX_HOST, boundary);
-                if (!boundary)
+        placement_cold_begin(&walk, cache->index);
+        /* A state and its KV go together: what lies half in the window goes down whole. */
+        for (unsigned i = 0;
+             i < COLD_STEPS && (bytes < window || walk.n_path) && may_start_down(cache); i++) {
+                part = placement_cold_next(&walk);
+                if (!part.boundary)
                         break;
-                start_boundary_down(cache, boundary, &bytes);
+                start_part_down(cache, &part, &bytes);
         }
         /* The whole window is on its way or below: look again when it has moved on. */
         if (may_start_down(cache))
