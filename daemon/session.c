@@ -391,11 +391,11 @@ static void close_socket(struct session *session)
         daemon->n_sessions--;
         daemon->n_quarantined++;
         session->state = SESSION_QUARANTINED;
-        attach_end(session);
         loads_hang_up(session);
         marks_hang_up(session);
         retire_leases(session);
         admin_hang_up(session);
+        attach_end(session);
         if (!session->n_leases || session->pidfd < 0)
                 end_quarantine(session, "nothing_held");
 }

@@ -31,9 +31,6 @@ struct layout_conflict {
 int layout_merge(struct layout *layout, const struct layout *other,
                  struct layout_conflict *ret_conflict);
 
-/*
- * 'group 2 "kv", shard 3: page_bytes is 4096, and 8192' without the values: where and
- * which field, e.g. for a sentence that tells who said what.
- */
+/* 'group 2 "kv", shard 3: page_bytes': the beginning of a sentence on who says what. */
 void layout_conflict_place(const struct layout_conflict *conflict, const struct layout *layout,
                            struct why *ret_place);
