@@ -145,13 +145,13 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
                 json_array_append_new(tiers, nvme_tier(daemon));
         return json_pack(
                 "{s:b, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                "s:I, s:o, s:o}",
+                "s:I, s:I, s:o, s:o}",
                 "ok", 1, "version", KVTIER_VERSION, "phase", phase_name(daemon->phase), "boot_id",
                 boot_id, "uptime_seconds", metrics->uptime_seconds, "sessions",
-                (json_int_t)metrics->sessions, "pending",
-                (json_int_t)metrics->sessions_pending, "quarantined",
-                (json_int_t)metrics->sessions_quarantined, "leases", (json_int_t)metrics->leases,
-                "pins", (json_int_t)metrics->pins, "objects",
+                (json_int_t)metrics->sessions, "pending", (json_int_t)metrics->sessions_pending,
+                "quarantined", (json_int_t)metrics->sessions_quarantined, "leases",
+                (json_int_t)metrics->leases, "pins", (json_int_t)metrics->pins, "pins_refused",
+                (json_int_t)metrics->pins_refused_total, "objects",
                 (json_int_t)metrics->index_objects, "objects_max",
                 (json_int_t)metrics->index_objects_limit, "hits",
                 sum_of(metrics->hits_total, METRICS_N_TIERS), "misses",

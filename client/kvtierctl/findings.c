@@ -211,6 +211,18 @@ static void check_pending(struct findings *findings)
             text_count(pending));
 }
 
+static void check_pins(struct findings *findings)
+{
+        uint64_t refused = json_u64(findings->status, "pins_refused");
+
+        if (!refused)
+                return;
+        add(findings, "pins",
+            "raise host.pinned_share_percent and nvme.pinned_share_percent, or pin less: "
+            "kvtierctl status shows what is pinned",
+            "%s pins were refused: no more of a tier may be pinned", text_count(refused));
+}
+
 static void check_index(struct findings *findings)
 {
         uint64_t objects = json_u64(findings->status, "objects");
@@ -241,11 +253,17 @@ static const struct {
         const char *name;
         void (*check)(struct findings *findings);
 } checks[] = {
-        {"huge pages", check_huge_pages},         {"locked memory", check_memlock},
-        {"unaligned tokens", check_unaligned},    {"thrash", check_thrash},
-        {"degraded tiers", check_degraded},       {"corrupt bytes and I/O errors", check_bad_bytes},
-        {"quarantined memory", check_quarantine}, {"size of the index", check_index},
-        {"unwritten objects", check_unwritten},   {"layouts that are not whole", check_pending},
+        {"huge pages", check_huge_pages},
+        {"locked memory", check_memlock},
+        {"unaligned tokens", check_unaligned},
+        {"thrash", check_thrash},
+        {"degraded tiers", check_degraded},
+        {"corrupt bytes and I/O errors", check_bad_bytes},
+        {"quarantined memory", check_quarantine},
+        {"size of the index", check_index},
+        {"unwritten objects", check_unwritten},
+        {"layouts that are not whole", check_pending},
+        {"refused pins", check_pins},
 };
 
 const char *findings_check_name(size_t i)

@@ -134,6 +134,15 @@ START_TEST(each_cause_of_a_degraded_nvme_tier_has_its_own_remedy)
 }
 END_TEST
 
+START_TEST(refused_pins_are_found)
+{
+        json_t *status = healthy();
+
+        set(status, "pins_refused", 3);
+        assert_finding(status, &free_process, "pins");
+}
+END_TEST
+
 START_TEST(bad_bytes_quarantine_index_and_slow_devices_are_found)
 {
         json_t *status = healthy();
@@ -175,6 +184,7 @@ int main(void)
         int n_failed;
 
         tcase_add_test(tcase, a_healthy_daemon_has_no_findings);
+        tcase_add_test(tcase, refused_pins_are_found);
         tcase_add_test(tcase, small_pages_are_found);
         tcase_add_test(tcase, a_low_memlock_limit_is_found_unless_root_or_without_nvme);
         tcase_add_test(tcase, unaligned_tokens_are_found);
