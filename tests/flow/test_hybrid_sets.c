@@ -138,6 +138,16 @@ static void kick_all(void)
         json_decref(answer);
 }
 
+static void wait_reconnected(struct hybrid_engine *engine)
+{
+        struct kvt_session_info info = {.size = sizeof(info)};
+
+        do {
+                daemon_pause();
+                ck_assert_int_eq(kvt_session_info(engine->session, &info), KVT_OK);
+        } while (!info.reconnects || !info.attached);
+}
+
 /*
  * After a hang-up a session says that its copies have ended when the caller has ended its
  * last lease. What a set only held is none of those.
@@ -171,6 +181,8 @@ START_TEST(what_a_set_held_is_not_waited_for)
 
         kick_all();
         daemon_wait_number(&fixture, "quarantined", 2);
+        wait_reconnected(&writer);
+        wait_reconnected(&reader);
         ck_assert_uint_eq(hybrid_call(&reader, kvt_release, 0, &read, 1).status, KVT_GONE);
         for (unsigned i = 0; i < N_MEMBERS; i++)
                 if (part[i].status == KVT_OK)
