@@ -7,7 +7,8 @@
  *   bench_pages KVTIERD [RUNS]
  *
  * Chunks of 1 MiB (pages of 1 MiB: 16 MiB), some calls in flight, slots in random order, so
- * that hardly anything can be merged. Runs of both take turns; one JSON line a row; the ratio is that of the medians.
+ * that hardly anything can be merged. Runs of both take turns; one JSON line a row; the ratio
+ * is that of the medians.
  */
 #include <stdint.h>
 #include <stdio.h>
