@@ -274,6 +274,8 @@ struct kvt_segment {
 #define KVT_CONTIGUOUS     (1u << 3) /* reserve: one segment, or refused */
 #define KVT_RECLAIM_BELOW  (1u << 4) /* reclaim: all that hangs on the boundary */
 #define KVT_RECLAIM_PREFIX (1u << 5) /* reclaim: the boundary and what is above it */
+#define KVT_HIT            (1u << 6) /* reserve: @hit_tokens says where the prefill began */
+#define KVT_BRANCH         (1u << 7) /* reserve of a state: where match wanted a checkpoint */
 
 /* One object of a call. Inputs are read at submit, outputs written before completion. */
 struct kvt_object {
@@ -294,6 +296,9 @@ struct kvt_object {
         uint32_t n_pages;
         uint32_t n_slots;
         const uint32_t *slots; /* page maps: see kvt_store_pages() */
+        uint32_t hit_tokens;   /* reserve with KVT_HIT: the boundary from which the prefill that
+                                  computed the object went on; 0: it began at the start */
+        uint32_t reserved;
         /* outputs; @lease is an input of commit, abort and release */
         uint32_t status; /* enum kvt_status */
         uint32_t n_segments;

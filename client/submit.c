@@ -57,13 +57,23 @@ static bool add(struct batch *batch, const void *record, size_t bytes, const voi
 
 /* ---- what each kind's items look like ---- */
 
+/* Those of reserve: others take the place of some in between. */
+static uint32_t wire_flags(uint32_t flags)
+{
+        uint32_t same = KVT_REPLACE | KVT_PARENT_UNKNOWN | KVT_CROPPABLE | KVT_CONTIGUOUS;
+
+        return (flags & same) | (flags & KVT_HIT ? WIRE_RESERVE_HIT : 0) |
+               (flags & KVT_BRANCH ? WIRE_RESERVE_BRANCH : 0);
+}
+
 static struct wire_reserve_item reserve_item(const struct kvt__call *call, uint32_t i)
 {
         const struct kvt_object *object = &call->objects[i];
         struct wire_reserve_item item = {
                 .group = object->group,
                 .shard = object->shard,
-                .flags = object->flags,
+                .flags = wire_flags(object->flags),
+                .hit_tokens = object->flags & KVT_HIT ? object->hit_tokens : 0,
                 .boundary_tokens = object->boundary_tokens,
                 .numa_node = object->numa_node ? object->numa_node - 1 : UINT32_MAX,
                 .bytes = call->owner ? call->items[i].bytes : object->bytes,
@@ -255,8 +265,8 @@ static enum kvt_status copy_options(struct kvt_call *ret_options, const struct k
 
 enum kvt_status kvt__check_reserve(const struct kvt_object *object, uint64_t bytes)
 {
-        static const uint32_t known =
-                KVT_REPLACE | KVT_PARENT_UNKNOWN | KVT_CROPPABLE | KVT_CONTIGUOUS;
+        static const uint32_t known = KVT_REPLACE | KVT_PARENT_UNKNOWN | KVT_CROPPABLE |
+                                      KVT_CONTIGUOUS | KVT_HIT | KVT_BRANCH;
 
         if (object->flags & ~known)
                 return KVT_UNSUPPORTED;

@@ -533,7 +533,7 @@ static void place_new_state(struct index *index, struct index_boundary *boundary
         struct placement_node *node = node_of(index, boundary);
         struct climb climb = {.began_tokens = origin->is_known ? origin->began_tokens
                                                                : guess_began(index, boundary)};
-        bool branch = origin->is_known ? origin->is_branch : node->past.children_seen > 1;
+        bool branch = origin->is_branch || (!origin->is_known && node->past.children_seen > 1);
 
         /* What was too early is judged by the lists as they were without it. */
         for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)

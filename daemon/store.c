@@ -202,6 +202,9 @@ static uint32_t reserve_one(struct session *session, uint64_t set,
                 .raw_bytes = (uint32_t)item->bytes,
                 .covers = covers,
                 .n_covers = item->n_covers,
+                .origin = {.is_known = item->flags & WIRE_RESERVE_HIT,
+                           .is_branch = item->flags & WIRE_RESERVE_BRANCH,
+                           .began_tokens = item->hit_tokens},
         };
         struct index_boundary *boundary;
         struct index_object *existing = NULL;

@@ -204,9 +204,10 @@ static int check_reserve_item(struct check *check, const struct wire_reserve_ite
 {
         check_flags(check, "item", i, item->flags,
                     WIRE_RESERVE_REPLACE | WIRE_RESERVE_PARENT_UNKNOWN | WIRE_RESERVE_CROPPABLE |
-                            WIRE_RESERVE_CONTIGUOUS);
-        if (item->reserved)
-                return invalid(check, "item %u: reserved is not 0", i);
+                            WIRE_RESERVE_CONTIGUOUS | WIRE_RESERVE_HIT | WIRE_RESERVE_BRANCH);
+        if (item->hit_tokens && !(item->flags & WIRE_RESERVE_HIT))
+                return invalid(check, "item %u: hit_tokens is %u without the flag HIT", i,
+                               item->hit_tokens);
         if (!item->bytes || item->bytes > LAYOUT_OBJECT_MAX)
                 return invalid(check, "item %u: bytes is %llu, expected 1 to %llu", i,
                                (unsigned long long)item->bytes,

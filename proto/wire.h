@@ -179,6 +179,8 @@ _Static_assert(sizeof(struct wire_batch) == 80, "wire_batch");
 #define WIRE_RESERVE_PARENT_UNKNOWN (1u << 1)
 #define WIRE_RESERVE_CROPPABLE      (1u << 2)
 #define WIRE_RESERVE_CONTIGUOUS     (1u << 3) /* in one extent, or REFUSED */
+#define WIRE_RESERVE_HIT            (1u << 4) /* hit_tokens is known */
+#define WIRE_RESERVE_BRANCH         (1u << 5) /* a state where prompts branch */
 
 /* RESERVE: items, then for each croppable one its n_covers digests, in order of items. */
 struct wire_reserve_item {
@@ -191,7 +193,7 @@ struct wire_reserve_item {
         uint32_t numa_node; /* UINT32_MAX: no preference */
         uint64_t bytes;
         uint32_t n_covers;
-        uint32_t reserved;
+        uint32_t hit_tokens; /* with HIT: the boundary from which the prefill went on, or 0 */
 };
 _Static_assert(sizeof(struct wire_reserve_item) == 96, "wire_reserve_item");
 _Static_assert(offsetof(struct wire_reserve_item, bytes) == 80, "wire_reserve_item");

@@ -150,7 +150,7 @@ static const struct field wire_reserve_item_fields[] = {
         FIELD(wire_reserve_item, numa_node, 76, 4),
         FIELD(wire_reserve_item, bytes, 80, 8),
         FIELD(wire_reserve_item, n_covers, 88, 4),
-        FIELD(wire_reserve_item, reserved, 92, 4),
+        FIELD(wire_reserve_item, hit_tokens, 92, 4),
 };
 
 static const struct field wire_commit_item_fields[] = {

@@ -313,7 +313,7 @@ static void send_mangled(struct wire_client *client, enum garbage garbage)
                 batch->header.n_items = UINT32_MAX;
                 break;
         case RESERVED_NOT_ZERO:
-                item->reserved = 1;
+                item->hit_tokens = 1;
                 break;
         case FROM_THE_DAEMON:
                 batch->header.kind = WIRE_BYE;
