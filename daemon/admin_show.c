@@ -132,8 +132,7 @@ static void add_object(struct show *show, const struct index_boundary *boundary,
         json_t *described = admin_describe_object(daemon, object);
         const struct host_copy *copy;
 
-        json_array_append_new(show->objects, described);
-        if (!described)
+        if (json_array_append_new(show->objects, described))
                 return;
         if (object->host != INDEX_NONE) {
                 copy = host_copy_at(&daemon->cache.copies, object->host);
