@@ -89,6 +89,11 @@ static void send_attach(struct kvt_session *session)
         };
         struct message_builder builder;
 
+        /* The only rank of its engine is no rank to tell of. */
+        if (session->rank.n_ranks > 1) {
+                attach.rank = session->rank.rank;
+                attach.n_ranks = session->rank.n_ranks;
+        }
         memcpy(attach.engine_id, session->engine_id, sizeof(attach.engine_id));
         message_header_init(&attach.header, WIRE_ATTACH, ++session->calls.last_id,
                             session->era->session, session->era->boot_id);

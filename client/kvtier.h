@@ -199,7 +199,8 @@ struct kvt_options {
         uint32_t n_shards;
         uint32_t flags;              /* KVT_OPEN_* */
         uint64_t connect_timeout_ns; /* how long kvt_open() waits for the daemon; 0: not */
-        uint32_t rank;               /* of this process, below n_ranks; for kvt_is_mine() */
+        uint32_t rank;               /* of this process, below n_ranks: for kvt_is_mine(), and
+                                        told in refusals and `kvtierctl sessions` */
         uint32_t n_ranks;            /* of the engine on this node; 0 is taken for 1 */
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,27 +50,31 @@ static struct session *session_of(const struct layout_member *member)
         return (void *)((char *)(uintptr_t)member - offsetof(struct session, part));
 }
 
+/* 'session 7 (rank 2 of 4, pid 4711, vllm)', without the rank when it was not told. */
+static void name_session(const struct session *session, struct why *ret_name)
+{
+        char rank[48] = "";
+
+        if (session->n_ranks)
+                snprintf(rank, sizeof(rank), "rank %u of %u, ", session->rank, session->n_ranks);
+        why_set(ret_name, "session %" PRIu64 " (%spid %d, %s)", session->id, rank,
+                (int)session->pid, session->program);
+}
+
 /* Who contradicts whom, and in what. */
 static void explain(const struct session *session, const struct layout *asked,
                     const struct layout_refusal *refusal, struct why *why)
 {
-        const struct session *other = refusal->other ? session_of(refusal->other) : NULL;
-        struct why place;
+        struct why place, name, other;
 
         layout_conflict_place(&refusal->conflict, asked, &place);
-        if (other)
-                why_set(why,
-                        "%s: session %" PRIu64 " (pid %d, %s) says %s, session %" PRIu64
-                        " (pid %d, %s) of the same engine id says %s",
-                        place.text, session->id, (int)session->pid, session->program,
-                        refusal->conflict.ours, other->id, (int)other->pid, other->program,
-                        refusal->conflict.theirs);
+        name_session(session, &name);
+        if (refusal->other)
+                name_session(session_of(refusal->other), &other);
         else
-                why_set(why,
-                        "%s: session %" PRIu64 " (pid %d, %s) says %s, the layout that its engine "
-                        "has agreed on says %s",
-                        place.text, session->id, (int)session->pid, session->program,
-                        refusal->conflict.ours, refusal->conflict.theirs);
+                why_set(&other, "the whole layout");
+        why_set(why, "%s: %s says %s, %s of its engine says %s", place.text, name.text,
+                refusal->conflict.ours, other.text, refusal->conflict.theirs);
 }
 
 /* The whole layout gets its number in the index. */
@@ -229,6 +234,8 @@ void attach_request(struct session *session, const struct wire_attach *attach)
         message_header_init(&attached.header, WIRE_ATTACHED, attach->header.request, session->id,
                             session->daemon->boot_id);
         attached.header.length = sizeof(attached);
+        session->rank = attach->rank;
+        session->n_ranks = attach->n_ranks;
         attached.status = take_layout(session, attach, &knows_part, &why);
         handshake_put_text(attached.why, sizeof(attached.why), why.text);
         if (attached.status && attached.status != KVT_WIRE_PENDING)

@@ -91,6 +91,7 @@ struct session {
         unsigned n_refs; /* deferred answers that will look at the session */
 
         uint8_t engine_id[16];
+        uint32_t rank, n_ranks; /* for people; n_ranks 0: not told */
         uint32_t domain;
         uint16_t layout; /* index_layout() number; 0 until attached with all rows */
         struct digest layout_id;

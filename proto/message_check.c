@@ -136,6 +136,10 @@ static int check_attach(struct check *check)
         if (!attach->layout_bytes || attach->layout_bytes > LAYOUT_BYTES_MAX)
                 return invalid(check, "layout_bytes is %u, expected 1 to %u", attach->layout_bytes,
                                LAYOUT_BYTES_MAX);
+        if (attach->n_ranks > LAYOUT_SHARDS_MAX ||
+            attach->rank >= (attach->n_ranks ? attach->n_ranks : 1))
+                return invalid(check, "rank is %u of %u, expected less, and at most %u ranks",
+                               attach->rank, attach->n_ranks, LAYOUT_SHARDS_MAX);
         r = take(check, "shards", attach->header.n_items, sizeof(uint16_t));
         return r ? r : take(check, "bytes of layout", attach->layout_bytes, 1);
 }

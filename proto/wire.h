@@ -133,8 +133,10 @@ struct wire_attach {
         uint8_t engine_id[16];
         uint32_t layout_bytes;
         uint32_t flags; /* WIRE_ATTACH_* */
+        uint32_t rank;    /* of the process, for people; 0 without n_ranks */
+        uint32_t n_ranks; /* of the engine on this node; 0: not told */
 };
-_Static_assert(sizeof(struct wire_attach) == 72, "wire_attach");
+_Static_assert(sizeof(struct wire_attach) == 80, "wire_attach");
 
 struct wire_attached {
         struct wire_header header;

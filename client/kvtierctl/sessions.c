@@ -17,6 +17,18 @@ static const char *mode_of(const json_t *session)
         return loads && stores ? "normal" : loads ? "no stores" : stores ? "no loads" : "bypass";
 }
 
+/* "2/4", "-" for a session that told none. Valid until the next call. */
+static const char *rank_of(const json_t *session)
+{
+        static char text[32];
+
+        if (!json_u64(session, "n_ranks"))
+                return "-";
+        snprintf(text, sizeof(text), "%u/%u", (unsigned)json_u64(session, "rank"),
+                 (unsigned)json_u64(session, "n_ranks"));
+        return text;
+}
+
 static void add_session(struct table *table, const json_t *session)
 {
         const char *layout = json_text(session, "layout");
@@ -26,6 +38,7 @@ static void add_session(struct table *table, const json_t *session)
         table_add(table, "%llu", (unsigned long long)json_u64(session, "pid"));
         table_add(table, "%llu", (unsigned long long)json_u64(session, "uid"));
         table_add(table, "%s", json_text(session, "program"));
+        table_add(table, "%s", rank_of(session));
         table_add(table, "%.12s", layout[0] ? layout : "-");
         table_add(table, "%s", mode_of(session));
         table_add(table, "%s", text_seconds(json_double(session, "age_seconds")));
@@ -55,7 +68,7 @@ int sessions_command(struct context *context, int argc, char **argv)
                 command_print_json(answer, false);
                 return STATUS_OK;
         }
-        table_init(&table, "#SESSION STATE #PID #UID PROGRAM LAYOUT MODE #AGE #LEASES #LEASED "
+        table_init(&table, "#SESSION STATE #PID #UID PROGRAM RANK LAYOUT MODE #AGE #LEASES #LEASED "
                            "#PINS #STORED #LOADED");
         json_array_foreach(json_object_get(answer, "sessions"), i, session)
                 add_session(&table, session);

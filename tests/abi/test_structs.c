@@ -111,6 +111,8 @@ static const struct field wire_attach_fields[] = {
         FIELD(wire_attach, engine_id, 48, 16),
         FIELD(wire_attach, layout_bytes, 64, 4),
         FIELD(wire_attach, flags, 68, 4),
+        FIELD(wire_attach, rank, 72, 4),
+        FIELD(wire_attach, n_ranks, 76, 4),
 };
 
 static const struct field wire_attached_fields[] = {
@@ -377,7 +379,7 @@ static const struct layout_rule rules[] = {
         RULE(wire_hello, 128),
         RULE(wire_welcome, 264),
         RULE(wire_arena, 72),
-        RULE(wire_attach, 72),
+        RULE(wire_attach, 80),
         RULE(wire_attached, 608),
         RULE(wire_layout, 88),
         RULE(wire_batch, 80),

@@ -3,7 +3,6 @@
  * An engine of five processes, TP 2 x PP 2 and a scheduler, of which no one knows the whole
  * layout: a rank knows what its own shards hold, the scheduler nothing of that.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "client/kvtier.h"
@@ -81,20 +80,20 @@ static enum kvt_status open_tweaked(unsigned rank, const struct tweak *tweak, ch
                                     .groups = groups,
                                     .n_groups = 2};
         uint8_t engine_id[16] = {[0] = 9, [15] = tweak->engine};
-        char program[32];
         struct kvt_options options = {
                 .size = sizeof(options),
                 .socket = fixture.socket,
-                .program = program,
+                .program = "engine",
                 .layout = &layout,
                 .engine_id = engine_id,
                 .flags = rank == WHOLE ? 0 : KVT_OPEN_PARTIAL_LAYOUT,
+                .rank = rank < N_RANKS ? rank : 0,
+                .n_ranks = rank < N_RANKS ? N_RANKS : 0,
                 .connect_timeout_ns = TIMEOUT_NS,
         };
 
         for (unsigned i = 0; i < N_RANKS; i++)
                 fill_rows(&kv[i], &state[i], i, tweak, tensors[i]);
-        snprintf(program, sizeof(program), "rank-%u", rank);
         return kvt_open(&sessions[rank], &options, why, 512);
 }
 
@@ -335,10 +334,10 @@ START_TEST(a_contradiction_is_refused_with_both_ranks_and_the_field)
         start();
         open_ranks(0, 3);
         expect_refused(SCHEDULER, (struct tweak){.kv_dtype = "fp8"}, "kv_dtype: session",
-                       "rank-4) says \"fp8\"");
+                       "engine) says \"fp8\"");
         expect_refused(WHOLE, whole, "group 0 \"kv\", shard 0: page_bytes: session",
-                       "rank-5) says 16384");
-        expect_refused(WHOLE, whole, "(pid", "rank-0) of the same engine id says 8192");
+                       "engine) says 16384");
+        expect_refused(WHOLE, whole, "(rank 0 of 4, pid", "engine) of its engine says 8192");
         expect_refused(WHOLE, (struct tweak){.tensor = "layers.9.k"}, "shard 0: tensors: session",
                        "layers.9.k bf16 4096");
         for (unsigned rank = 0; rank < 3; rank++)
@@ -357,7 +356,7 @@ START_TEST(chunks_are_what_one_asks_for_unless_two_disagree)
         start();
         ck_assert_int_eq(open_tweaked(0, &(struct tweak){.chunk_tokens = 48}, why), KVT_PENDING);
         expect_refused(1, (struct tweak){.chunk_tokens = 64}, "chunk_tokens: session",
-                       "rank-0) of the same engine id says 48");
+                       "(rank 0 of 4, pid");
         open_ranks(1, N_RANKS);
         wait_whole(1);
         ck_assert_uint_eq(info_of(1).chunk_tokens, 48);
@@ -427,8 +426,8 @@ START_TEST(a_whole_layout_outlives_the_rank_that_completed_it)
         close_rank(0);
         daemon_wait_number(&fixture, "sessions", 3);
         ck_assert_int_eq(open_rank(SCHEDULER), KVT_OK);
-        expect_refused(0, other, "group 0 \"kv\", shard 0: page_bytes",
-                       "the layout that its engine has agreed on says 8192");
+        expect_refused(0, other, "group 0 \"kv\", shard 0: page_bytes: session",
+                       "says 16384, the whole layout of its engine says 8192");
         ck_assert_int_eq(open_rank(0), KVT_OK);
         expect_same_layout(0, SCHEDULER);
 

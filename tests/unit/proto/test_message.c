@@ -353,6 +353,8 @@ static const struct fault {
         {WIRE_ARENA, AT(wire_arena, page_bytes), 2048, BAD, "page_bytes is 2048"},
         {WIRE_ARENA, AT(wire_arena, page_bytes), 12288, BAD, "a power of two"},
         {WIRE_ATTACH, AT(wire_attach, flags), 8, UNKNOWN, "unknown flags 0x8"},
+        {WIRE_ATTACH, AT(wire_attach, rank), 1, BAD, "rank is 1 of 0"},
+        {WIRE_ATTACH, AT(wire_attach, n_ranks), 1025, BAD, "rank is 0 of 1025"},
         {WIRE_ATTACH, AT(wire_attach, layout_bytes), 0, BAD, "layout_bytes is 0"},
         {WIRE_ATTACH, AT(wire_attach, layout_bytes), 32769, BAD, "expected 1 to 32768"},
         {WIRE_ATTACH, AT(wire_attach, layout_bytes), 6, BAD, "6 bytes of layout need 6 bytes"},
