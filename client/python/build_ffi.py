@@ -2,7 +2,7 @@
 """Compiles kvtier._native from kvtier.h itself, so that Python and C cannot drift apart.
 
 pkg-config says where header and library are. For a kvtier that is not installed (see
-install-into): PKG_CONFIG_PATH=BUILD/meson-private, KVTIER_LIBDIR=BUILD/client and
+build-wheel): PKG_CONFIG_PATH=BUILD/meson-private, KVTIER_LIBDIR=BUILD/client and
 KVTIER_INCLUDEDIR=SOURCE/client. The static library is preferred: the extension then needs no
 libkvtier.so at run time.
 """
@@ -49,14 +49,22 @@ def link_arguments() -> list:
     return flags
 
 
+def functions(source: str) -> str:
+    """Declarations of the functions that a header of ours defines."""
+    text = re.sub(r"/\*.*?\*/", "", source, flags=re.S)
+    return ";\n".join(re.findall(r"^static (.*?\))\n\{", text, flags=re.S | re.M)) + ";"
+
+
+here = Path(__file__).parent
 header = Path(pkg_config("--variable=includedir")) / "kvtier.h"
 link = link_arguments()
 ffi = FFI()
 ffi.cdef(declarations(header.read_text()))
+ffi.cdef(functions((here / "arrays.h").read_text()))
 ffi.set_source(
     "kvtier._native",
-    '#include "kvtier.h"\n',
-    extra_compile_args=[f"-I{header.parent}"],
+    '#include "arrays.h"\n',
+    extra_compile_args=[f"-I{header.parent}", f"-I{here}"],
     extra_link_args=link,
-    depends=[str(header), *(argument for argument in link if argument.endswith(".a"))],
+    depends=[str(header), str(here / "arrays.h"), *(x for x in link if x.endswith(".a"))],
 )

@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from setuptools import setup
 
-setup(cffi_modules=["build_ffi.py:ffi"])
+# One wheel for every CPython from 3.11 on: cffi keeps to the stable ABI.
+setup(
+    cffi_modules=["build_ffi.py:ffi"],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
