@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from kvtier import Group, GroupKind, Layout, Session
+from paged import CHUNK, GROUPS
 
 
 def pytest_addoption(parser):
     parser.addoption("--build", default="build", help="meson's build folder")
+    parser.addoption("--wheels", help="folder with the wheel; without it test_wheel.py skips")
 
 
 class Daemon:
@@ -71,6 +73,14 @@ def daemon(request, tmp_path_factory):
 def session(daemon):
     with Session(layout(), socket=daemon.socket, program="tests") as session:
         assert session.info().attached
+        yield session
+
+
+@pytest.fixture
+def paged(daemon):
+    """A session of the engine in paged.py."""
+    options = dict(socket=daemon.socket, engine_id=b"engine of arrays")
+    with Session(layout("arrays", chunk_tokens=CHUNK, groups=GROUPS), **options) as session:
         yield session
 
 

@@ -15,33 +15,50 @@ mistakes of the caller (`ValueError`, `TypeError`, `BufferError`, `SessionError`
 that may block releases the GIL and has a deadline. Sizes are bytes, times seconds, lengths
 of sequences tokens.
 
-`ffi` and `lib` are the C interface as `kvtier.h` documents it, for connectors that need the
-batched object calls.
+Engines with paged memory use arrays of objects (`Objects`) and calls that do not block:
+
+    digests, _ = digest_array(tokens, chunk_tokens)
+    match = session.match(digests, len(tokens))
+    status, objects = session.boundary_objects(digests, match.boundaries)
+    call = session.acquire_objects(objects)         # await session.completion(call), or poll()
+
+`ffi` and `lib` are the C interface as `kvtier.h` documents it.
 """
 from ._native import ffi, lib
-from .digest import DIGEST_BYTES, Identity, digest_chain
+from .buffers import DIGEST_BYTES
+from .calls import Call, Completion
+from .digest import Identity, digest_array, digest_chain
+from .handle import SessionError, SessionInfo
 from .layout import Group, GroupKind, Layout, Row, Tensor
 from .lease import Lease
-from .session import Boundary, Match, Session, SessionError, SessionInfo
+from .matching import Boundary, Match
+from .memory import LeasedMemory
+from .objects import Objects
+from .session import Session
 from .status import Status
 
 __version__ = ffi.string(lib.kvt_version()).decode()
 
 __all__ = [
     "Boundary",
+    "Call",
+    "Completion",
     "DIGEST_BYTES",
     "Group",
     "GroupKind",
     "Identity",
     "Layout",
     "Lease",
+    "LeasedMemory",
     "Match",
+    "Objects",
     "Row",
     "Session",
     "SessionError",
     "SessionInfo",
     "Status",
     "Tensor",
+    "digest_array",
     "digest_chain",
     "ffi",
     "lib",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import Any, Sequence, Union
+from typing import TYPE_CHECKING, Any, Sequence, Union
 
 from ._native import ffi, lib
+from .buffers import DIGEST_BYTES
 from .status import checked
 
-DIGEST_BYTES = 32
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # Any buffer of 4-byte integers (array('I'), a NumPy array of int32 ...), or any iterable.
-Tokens = Union[array, memoryview, Sequence[int], Any]  # Any: the buffer protocol has no type
+Tokens = Union["Buffer", Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,14 @@ class CIdentity:
         self.c.images, self.c.n_images = self.images, len(self.names)
 
 
-def digest_chain(
+def digest_array(
     tokens: Tokens, chunk_tokens: int, identity: Identity = Identity()
-) -> tuple[list[bytes], bytes]:
-    """The digest of each whole chunk's boundary, and that of the very end; 32 bytes each."""
+) -> tuple[memoryview, bytes]:
+    """The digests of all whole chunks' boundaries as bytes of shape (n, 32), read-only, for
+    `Objects` and `Session.match`; and the digest of the very end, 32 bytes.
+
+    ValueError: chunk_tokens is not positive. TypeError: see `Tokens`.
+    """
     if chunk_tokens < 1:
         raise ValueError("chunk_tokens is at least 1")
     buffer = token_buffer(tokens)
@@ -73,6 +79,16 @@ def digest_chain(
         lib.kvt_digest_chain(c_identity.c, buffer, len(buffer), chunk_tokens, boundaries, end),
         "digest_chain",
     )
-    data = bytes(ffi.buffer(boundaries))
-    chain = [data[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES] for i in range(n)]
-    return chain, bytes(ffi.buffer(end))
+    view = memoryview(ffi.buffer(boundaries)).toreadonly()[: n * DIGEST_BYTES]
+    # A view of no items cannot be given a shape.
+    shaped = view.cast("B", (n, DIGEST_BYTES)) if n else view
+    return shaped, bytes(ffi.buffer(end))
+
+
+def digest_chain(
+    tokens: Tokens, chunk_tokens: int, identity: Identity = Identity()
+) -> tuple[list[bytes], bytes]:
+    """As `digest_array`, an object of 32 bytes for each boundary."""
+    boundaries, end = digest_array(tokens, chunk_tokens, identity)
+    data = boundaries.tobytes()
+    return [data[i : i + DIGEST_BYTES] for i in range(0, len(data), DIGEST_BYTES)], end

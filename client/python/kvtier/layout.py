@@ -99,7 +99,7 @@ class CLayout:
     """A struct kvt_layout, and what it points to."""
 
     layout: Layout
-    keep: list = field(default_factory=list)
+    keep: list[Any] = field(default_factory=list)
     c: Any = None
 
     def __post_init__(self) -> None:

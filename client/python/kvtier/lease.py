@@ -2,14 +2,16 @@
 """A blob's bytes in the daemon's memory, for as long as they are leased."""
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._native import ffi, lib
+from .memory import LeasedMemory
 from .status import Status, checked
 
 if TYPE_CHECKING:
-    from .session import Session
+    from typing_extensions import Buffer
+
+    from .blobs import Blobs
 
 
 class Lease:
@@ -21,7 +23,7 @@ class Lease:
     lease that was not committed is aborted. Not for use by two threads at once.
     """
 
-    def __init__(self, session: "Session", c: Any, writable: bool, timeout: float) -> None:
+    def __init__(self, session: Blobs, c: Any, writable: bool, timeout: float) -> None:
         self._session = session
         self._c: Optional[Any] = c
         self._timeout_ns = int(timeout * 1e9)
@@ -31,46 +33,36 @@ class Lease:
         #: of a read lease: the daemon's run that took the blob, and the wall clock then
         self.writer_boot_id: bytes = bytes(ffi.buffer(c.writer_boot_id))
         self.stored_ns: int = c.stored_ns
-        self._buffers = [
-            ffi.buffer(c.segments[i].address, c.segments[i].bytes) for i in range(c.n_segments)
-        ]
+        self._memory: Optional[LeasedMemory] = LeasedMemory(c, writable)
 
     @property
     def segments(self) -> list[memoryview]:
         """The blob's runs of memory in order, each a flat view of bytes."""
-        self._object()
-        views = [memoryview(buffer) for buffer in self._buffers]
-        return views if self.writable else [view.toreadonly() for view in views]
+        return self._leased().segments
 
     @property
     def contiguous(self) -> bool:
         """True when the blob is one run of memory: `view` and `address` exist."""
-        return len(self._buffers) == 1
+        return self._memory is not None and self._memory.contiguous
 
     @property
     def view(self) -> memoryview:
         """The blob as one flat view. BufferError when it is in several segments."""
-        self._object()
-        if not self.contiguous:
-            raise BufferError(f"the blob lies in {len(self._buffers)} segments")
-        return self.segments[0]
+        return self._leased().view
 
     @property
     def address(self) -> int:
         """Where the blob begins, for ctypes and engines. Must not be used after the end."""
-        c = self._object()
-        if not self.contiguous:
-            raise BufferError(f"the blob lies in {len(self._buffers)} segments")
-        return int(ffi.cast("uintptr_t", c.segments[0].address))
+        return self._leased().address
 
-    def read_into(self, buffer: Any, offset: int = 0) -> int:
+    def read_into(self, buffer: Buffer, offset: int = 0) -> int:
         """Copies from byte `offset` of the blob into a writable buffer; returns how many."""
         target = ffi.from_buffer(buffer, require_writable=True)
         length = max(0, min(len(target), self.nbytes - offset))
         checked(lib.kvt_read(self._object(), offset, target, length), "read_into")
         return length
 
-    def write(self, data: Any, offset: int = 0) -> None:
+    def write(self, data: Buffer, offset: int = 0) -> None:
         """Copies a buffer to byte `offset` of a reserved blob."""
         if not self.writable:
             raise TypeError("a read lease cannot be written")
@@ -107,20 +99,19 @@ class Lease:
             raise ValueError("the lease has ended")
         return self._c
 
-    def _in_use(self) -> bool:
-        # The list and getrefcount's argument hold one reference each, a live view another.
-        return any(sys.getrefcount(self._buffers[i]) > 2 for i in range(len(self._buffers)))
+    def _leased(self) -> LeasedMemory:
+        if self._memory is None:
+            raise ValueError("the lease has ended")
+        return self._memory
 
     def _end(self, call: Any, what: str) -> Status:
         c = self._object()
-        if self._in_use():
-            raise BufferError(f"{what}: views of the leased memory are still alive")
-        self._c = None
-        self._buffers = []
-        self._session._forget(self)
+        self._leased().check_unused(what)
+        self._c = self._memory = None
+        self._session._leases.discard(self)
         return checked(call(self._session._handle(), c, self._timeout_ns), what)
 
-    def __enter__(self) -> "Lease":
+    def __enter__(self) -> Lease:
         return self
 
     def __exit__(self, *_: object) -> None:

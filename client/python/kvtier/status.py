@@ -30,7 +30,8 @@ class Status(enum.IntEnum):
     @property
     def text(self) -> str:
         """The status in words, as the daemon and kvtierctl say it."""
-        return ffi.string(lib.kvt_status_text(int(self))).decode()
+        text: str = ffi.string(lib.kvt_status_text(int(self))).decode()
+        return text
 
 
 def checked(number: int, what: str) -> Status:
