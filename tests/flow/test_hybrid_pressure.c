@@ -5,9 +5,11 @@
  * prompt, branch, grow turn by turn and come back. What match calls usable must load, whole
  * and right.
  */
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/child.h"
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/flow.h"
 #include "tests/support/flow_session.h"
@@ -169,7 +171,82 @@ START_TEST(what_is_matched_under_pressure_loads_whole_from_nvme_and_after_kills)
 }
 END_TEST
 
-int main(void)
+/* ---- and nobody is safe ---- */
+
+#define ENGINES 3u
+
+/* Whatever the daemon's death may answer, but nothing that is not so. */
+static void serve_through_deaths(const struct hybrid_prompt *prompt)
+{
+        struct kvt_match match = look_up(prompt);
+        uint32_t last = (prompt->n_tokens - 1) / CHUNK;
+
+        if (match.boundaries)
+                hybrid_load(&engine, prompt, match.boundaries);
+        for (uint32_t boundary = match.boundaries + 1; boundary <= last; boundary++)
+                hybrid_store(&engine, prompt, boundary, HYBRID_KV, 0, 0);
+        if (match.checkpoint_boundaries)
+                hybrid_store(&engine, prompt, match.checkpoint_boundaries, HYBRID_STATES, 0, 0);
+        hybrid_store(&engine, prompt, last, HYBRID_ALL, 0, 0);
+}
+
+static void run_engine(struct child *self, void *argument)
+{
+        seed = *(const unsigned *)argument;
+        hybrid_open_early(&engine, fixture.socket);
+        engine.state_bytes = 200 * KIB + 3;
+        for (;;) {
+                struct pollfd asked = {.fd = self->in, .events = POLLIN};
+                struct hybrid_prompt prompt =
+                        hybrid_branch(&engine, 1, SHARED, 100 + (uint32_t)rand_r(&seed) % AGENTS,
+                                      (SHARED + 1 + (uint32_t)rand_r(&seed) % 12) * CHUNK + 9);
+
+                serve_through_deaths(&prompt);
+                if (poll(&asked, 1, 0))
+                        break; /* to end */
+        }
+        hybrid_close(&engine);
+}
+
+START_TEST(engines_and_daemon_die_at_any_time_and_bytes_stay_right)
+{
+        struct daemon_options options = {
+                .piece_bytes = 4 * MIB, .n_pieces = 2, .nvme_bytes = 24 * MIB};
+        unsigned seeds[] = {11, 12, 13, 14};
+        struct child engines[ENGINES], mortal;
+        uint64_t end;
+
+        daemon_fixture_init(&fixture, &options);
+        for (unsigned i = 0; i < ENGINES; i++)
+                child_start(&engines[i], run_engine, &seeds[i]);
+        for (end = daemon_now_ms() + 60000; daemon_now_ms() < end; seeds[ENGINES]++) {
+                uint64_t until = daemon_now_ms() + (uint64_t)rand_r(&seed) % 1500;
+
+                child_start(&mortal, run_engine, &seeds[ENGINES]);
+                while (daemon_now_ms() < until) {
+                        daemon_expect_alive(&fixture);
+                        daemon_pause();
+                }
+                child_kill(&mortal);
+                if (rand_r(&seed) % 2)
+                        continue;
+                daemon_kill(&fixture);
+                daemon_start(&fixture);
+        }
+        for (unsigned i = 0; i < ENGINES; i++)
+                child_say(&engines[i], 1);
+        for (unsigned i = 0; i < ENGINES; i++)
+                child_join(&engines[i]);
+        daemon_wait_number(&fixture, "leases", 0);
+        daemon_wait_number(&fixture, "host.leased_bytes", 0);
+        daemon_wait_written(&fixture);
+        ck_assert_uint_eq(daemon_verify(&fixture), 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "nvme.corrupt"), 0);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
+int main(int argc, char **argv)
 {
         const TTest *const tests[] = {
                 what_is_matched_under_pressure_loads_whole,
@@ -177,5 +254,9 @@ int main(void)
                 NULL,
         };
 
-        return flow_run("hybrid_pressure", tests, 120);
+        const TTest *const long_tests[] = {engines_and_daemon_die_at_any_time_and_bytes_stay_right,
+                                           NULL};
+
+        return argc > 1 ? flow_run("hybrid_pressure", long_tests, 300)
+                        : flow_run("hybrid_pressure", tests, 120);
 }

@@ -332,6 +332,15 @@ void hybrid_store_run(struct hybrid_engine *engine, const struct hybrid_prompt *
 
 /* ---- loading ---- */
 
+/* The daemon may be gone meanwhile; the bytes were right all the same. */
+static void release(struct hybrid_engine *engine, struct kvt_object *objects, size_t n)
+{
+        enum kvt_status status = hybrid_call(engine, kvt_release, 0, objects, n).status;
+
+        ck_assert_msg(status == KVT_OK || status == KVT_GONE || status == KVT_UNAVAILABLE,
+                      "release: %s", kvt_status_name(status));
+}
+
 enum kvt_status hybrid_load(struct hybrid_engine *engine, const struct hybrid_prompt *prompt,
                             uint32_t boundary)
 {
@@ -348,7 +357,7 @@ enum kvt_status hybrid_load(struct hybrid_engine *engine, const struct hybrid_pr
                                       "other bytes in group %u, shard %u at %u tokens",
                                       objects[i].group, objects[i].shard,
                                       objects[i].boundary_tokens);
-                ck_assert_int_eq(hybrid_call(engine, kvt_release, 0, objects, n).status, KVT_OK);
+                release(engine, objects, n);
         }
         free(objects);
         return status;
