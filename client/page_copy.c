@@ -145,7 +145,9 @@ static void stream(uint8_t *to, const uint8_t *from, uint64_t bytes, const struc
         memcpy(to, from, bytes);
 }
 
-static void end_streams(void) {}
+static void end_streams(void)
+{
+}
 #endif
 
 /* The next runs, the one to copy first. */

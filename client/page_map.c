@@ -80,10 +80,10 @@ static int add_views(struct kvt__page_group *group, const struct layout *layout,
                 const char *reason = fault(&from->views[i], &view, from->n_pages);
                 uint64_t bytes;
 
-                if (!reason && (__builtin_mul_overflow(view.row_bytes, view.n_rows, &bytes) ||
-                                __builtin_add_overflow(group->page_bytes, bytes,
-                                                       &group->page_bytes) ||
-                                group->page_bytes > LAYOUT_OBJECT_MAX))
+                if (!reason &&
+                    (__builtin_mul_overflow(view.row_bytes, view.n_rows, &bytes) ||
+                     __builtin_add_overflow(group->page_bytes, bytes, &group->page_bytes) ||
+                     group->page_bytes > LAYOUT_OBJECT_MAX))
                         reason = "a page is larger than an object may be";
                 if (reason)
                         return refuse(why, layout, from, reason);
@@ -161,8 +161,8 @@ int kvt__page_map_build(struct kvt_page_map **ret_map, const struct layout *layo
                         LAYOUT_ROWS_MAX * LAYOUT_GROUPS_MAX, KVT__PAGE_VIEWS_MAX);
                 return err_raise(-EINVAL);
         }
-        map = calloc(1, sizeof(*map) + n_groups * sizeof(map->groups[0]) +
-                                n_views * sizeof(*views));
+        map = calloc(1,
+                     sizeof(*map) + n_groups * sizeof(map->groups[0]) + n_views * sizeof(*views));
         if (!map) {
                 why_set(why, "out of memory");
                 return err_raise(-ENOMEM);

@@ -79,8 +79,7 @@ static void describe(struct kvt__call *call, const struct kvt_object *objects)
                 struct kvt__page_object *object = &work->objects[i];
 
                 object->call = call;
-                object->group =
-                        kvt__page_map_find(work->map, objects[i].group, objects[i].shard);
+                object->group = kvt__page_map_find(work->map, objects[i].group, objects[i].shard);
                 object->slots = work->slots + used;
                 object->n_slots = objects[i].n_slots;
                 memcpy(work->slots + used, objects[i].slots,
@@ -95,8 +94,7 @@ static struct kvt__call *record_new(uint16_t kind, const struct kvt_call *option
                                     size_t n_slots)
 {
         struct kvt__call *call = kvt__call_new(kind, options, objects, n);
-        struct kvt__page_work *work =
-                calloc(1, sizeof(*work) + n * sizeof(work->objects[0]));
+        struct kvt__page_work *work = calloc(1, sizeof(*work) + n * sizeof(work->objects[0]));
         bool is_store = kind == KVT__STORE_PAGES;
 
         if (!call || !work) {

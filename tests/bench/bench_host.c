@@ -97,7 +97,7 @@ static void copy_batch(const struct shape *shape, struct slot *slot, bool is_sto
 
                 bench_check("object", object->status);
                 bench_check("copy", is_store ? kvt_write(object, 0, bench.ours + at, shape->bytes)
-                                       : kvt_read(object, 0, bench.ours + at, shape->bytes));
+                                             : kvt_read(object, 0, bench.ours + at, shape->bytes));
         }
 }
 

@@ -198,10 +198,9 @@ static void choose_views(struct world *world)
                 view->base = world->tensors + i * TENSOR + below(64);
                 if (below(2)) { /* rows of a page together */
                         view->row_stride = view->row_bytes + below(2) * below(100);
-                        view->page_stride =
-                                view->n_rows == 1 && below(2)
-                                        ? view->row_bytes
-                                        : view->n_rows * view->row_stride + below(100);
+                        view->page_stride = view->n_rows == 1 && below(2)
+                                                    ? view->row_bytes
+                                                    : view->n_rows * view->row_stride + below(100);
                 } else { /* first rows of all pages, then second rows */
                         view->page_stride = view->row_bytes + below(2) * below(100);
                         view->row_stride = world->group.n_pages * view->page_stride;
