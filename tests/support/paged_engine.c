@@ -133,16 +133,27 @@ uint8_t *paged_content(const struct kvt_object *object, uint64_t generation)
         return content;
 }
 
+/* How many bytes lie together from byte @at of a page on. */
+static uint64_t together(uint16_t group, uint64_t at)
+{
+        if (group != FULL)
+                return paged_page_bytes[group] - at;
+        return at < 2 * KV_ROW ? KV_ROW - at % KV_ROW : IDX_ROW - (at - 2 * KV_ROW);
+}
+
 void paged_fill(const struct paged_engine *engine, const struct kvt_object *objects, size_t n,
                 uint64_t generation)
 {
         for (size_t i = 0; i < n; i++) {
-                uint64_t page = paged_page_bytes[objects[i].group];
+                uint16_t group = objects[i].group;
+                uint64_t page = paged_page_bytes[group], bytes;
                 uint8_t *content = paged_content(&objects[i], generation);
 
-                for (uint64_t at = 0; at < paged_bytes(&objects[i]); at++)
-                        *paged_byte(engine, objects[i].group, objects[i].slots[at / page],
-                                    at % page) = content[at];
+                for (uint64_t at = 0; at < paged_bytes(&objects[i]); at += bytes) {
+                        bytes = together(group, at % page);
+                        memcpy(paged_byte(engine, group, objects[i].slots[at / page], at % page),
+                               content + at, bytes);
+                }
                 free(content);
         }
 }
@@ -150,16 +161,17 @@ void paged_fill(const struct paged_engine *engine, const struct kvt_object *obje
 bool paged_holds(const struct paged_engine *engine, const struct kvt_object *object,
                  uint64_t generation)
 {
-        uint64_t page = paged_page_bytes[object->group];
+        uint64_t page = paged_page_bytes[object->group], bytes;
         uint8_t *content = paged_content(object, generation);
         bool same = true;
 
-        for (uint64_t at = 0; at < paged_bytes(object) && same; at++) {
+        for (uint64_t at = 0; at < paged_bytes(object) && same; at += bytes) {
                 uint64_t place = at / page;
                 uint64_t in_chunk = object->pages ? object->pages[place] : place;
 
-                same = *paged_byte(engine, object->group, object->slots[place], at % page) ==
-                       content[in_chunk * page + at % page];
+                bytes = together(object->group, at % page);
+                same = !memcmp(paged_byte(engine, object->group, object->slots[place], at % page),
+                               content + in_chunk * page + at % page, bytes);
         }
         free(content);
         return same;
