@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A session with the daemon: one socket, one thread, one lock.
+ * A session with the daemon: one socket, one thread, one lock; and a second thread from the
+ * first page map on, which does nothing but copy (client/copier.h).
  *
  * The thread alone connects, receives, watches deadlines and the heartbeat, and takes a
  * connection down. Callers encode and send under the lock without blocking; when that
