@@ -6,7 +6,8 @@
 
 void kvt__copier_init(struct kvt__copier *ret_copier)
 {
-        TAILQ_INIT(&ret_copier->queue);
+        TAILQ_INIT(&ret_copier->loads);
+        TAILQ_INIT(&ret_copier->stores);
         pthread_cond_init(&ret_copier->work, NULL);
 }
 
@@ -16,6 +17,19 @@ void kvt__copier_deinit(struct kvt__copier *copier, bool inherited)
                 pthread_cond_destroy(&copier->work);
 }
 
+static struct kvt__page_queue *queue_of(struct kvt__copier *copier,
+                                        const struct kvt__page_object *object)
+{
+        return kvt__page_call_stores(object->call) ? &copier->stores : &copier->loads;
+}
+
+struct kvt__page_object *kvt__copier_next(const struct kvt__copier *copier)
+{
+        struct kvt__page_object *object = TAILQ_FIRST(&copier->loads);
+
+        return object ? object : TAILQ_FIRST(&copier->stores);
+}
+
 static void *run(void *argument)
 {
         struct kvt_session *session = argument;
@@ -23,7 +37,7 @@ static void *run(void *argument)
 
         pthread_mutex_lock(&session->lock);
         while (!copier->is_stopping) {
-                struct kvt__page_object *object = TAILQ_FIRST(&copier->queue);
+                struct kvt__page_object *object = kvt__copier_next(copier);
                 struct kvt__page_list list;
                 bool is_whole;
 
@@ -31,7 +45,7 @@ static void *run(void *argument)
                         pthread_cond_wait(&copier->work, &session->lock);
                         continue;
                 }
-                TAILQ_REMOVE(&copier->queue, object, link);
+                kvt__copier_remove(session, object);
                 kvt__page_object_begin(object, &list);
                 pthread_mutex_unlock(&session->lock);
                 is_whole = kvt__page_copy(&list, kvt__page_call_stores(object->call),
@@ -77,11 +91,11 @@ void kvt__copier_stop(struct kvt_session *session)
 
 void kvt__copier_add(struct kvt_session *session, struct kvt__page_object *object)
 {
-        TAILQ_INSERT_TAIL(&session->copier.queue, object, link);
+        TAILQ_INSERT_TAIL(queue_of(&session->copier, object), object, link);
         pthread_cond_signal(&session->copier.work);
 }
 
 void kvt__copier_remove(struct kvt_session *session, struct kvt__page_object *object)
 {
-        TAILQ_REMOVE(&session->copier.queue, object, link);
+        TAILQ_REMOVE(queue_of(&session->copier, object), object, link);
 }
