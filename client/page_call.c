@@ -194,10 +194,9 @@ static void take_grants(struct kvt_session *session, struct kvt__call *call,
         for (uint32_t i = 0; i < call->n; i++) {
                 struct kvt__item *from = &child->items[i], *item = &call->items[i];
 
-                if (!from->is_changed || from->status == KVT_PENDING) {
-                        from->is_changed = false;
+                /* What is on its way is not final; it comes back. */
+                if (!from->is_changed || !from->is_final)
                         continue;
-                }
                 from->is_changed = false;
                 item->status = from->status;
                 item->generation = from->generation;

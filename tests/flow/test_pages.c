@@ -336,6 +336,55 @@ START_TEST(a_map_that_is_not_the_layout_is_refused_by_name)
 }
 END_TEST
 
+START_TEST(while_rows_of_other_processes_are_missing_nothing_is_moved)
+{
+        static const struct kvt_row known = {.page_bytes = 4096};
+        static const struct kvt_group group = {.name = "kv",
+                                               .kind = KVT_GROUP_ATTENTION,
+                                               .shards = 2,
+                                               .page_tokens = 16,
+                                               .rows = &known,
+                                               .n_rows = 1};
+        struct kvt_layout layout = {.size = sizeof(layout),
+                                    .model = "partial",
+                                    .chunk_tokens = 16,
+                                    .groups = &group,
+                                    .n_groups = 1};
+        struct kvt_options how = {.size = sizeof(how),
+                                  .socket = fixture.socket,
+                                  .layout = &layout,
+                                  .flags = KVT_OPEN_PARTIAL_LAYOUT,
+                                  .connect_timeout_ns = FLOW_TIMEOUT_NS};
+        static const uint32_t slot = 0;
+        static uint8_t page[4096];
+        struct kvt_page_view view = {.base = page, .row_bytes = sizeof(page)};
+        struct kvt_page_group pages = {.n_pages = 1, .n_views = 1, .views = &view};
+        struct paged_engine engine = {0};
+        struct kvt_object objects[2] = {{.slots = &slot, .n_slots = 1, .boundary_tokens = 16},
+                                        {.slots = &slot, .n_slots = 1, .boundary_tokens = 16}};
+
+        daemon_fixture_init(&fixture, NULL);
+        objects[1].digest.bytes[0] = 1;
+        ck_assert_int_eq(kvt_open(&engine.session, &how, NULL, 0), KVT_PENDING);
+        ck_assert_int_eq(kvt_page_map_new(engine.session, &pages, 1, &engine.map, NULL, 0), KVT_OK);
+        for (unsigned round = 0; round < 4; round++) {
+                bool is_store = round % 2;
+
+                objects[0].status = objects[1].status = KVT_OK;
+                if (is_store)
+                        ck_assert_int_eq(paged_store(&engine, round / 2, objects, 2), KVT_PENDING);
+                else
+                        ck_assert_int_eq(paged_load(&engine, 0, NULL, objects, 2).status,
+                                         KVT_PENDING);
+                ck_assert_int_eq(objects[0].status, KVT_PENDING);
+                ck_assert_int_eq(objects[1].status, KVT_PENDING);
+        }
+        kvt_close(engine.session);
+        kvt_page_map_free(engine.map);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 int main(void)
 {
         const TTest *const tests[] = {
@@ -349,6 +398,7 @@ int main(void)
                 of_a_set_with_a_member_that_finds_no_room_nothing_is_stored,
                 slots_that_do_not_exist_or_do_not_fit_refuse_the_call,
                 a_map_that_is_not_the_layout_is_refused_by_name,
+                while_rows_of_other_processes_are_missing_nothing_is_moved,
                 NULL,
         };
 
