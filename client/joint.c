@@ -333,6 +333,38 @@ static void tell_state(struct walk *walk, uint32_t walked, uint32_t limit)
                 walk->match->replay_tokens = tokens - walk->match->state_boundaries * chunk;
 }
 
+/*
+ * Where the prompt leaves what was seen before: its KV may be gone, but prompts that branched
+ * there once will again. The end of one alone is no branch.
+ */
+static void tell_checkpoint(struct walk *walk, uint32_t limit)
+{
+        uint32_t position = walk->match->kv_boundaries, length, i;
+        bool wants_state = walk->wants_state;
+
+        for (; position < limit; position += length) {
+                length = block_length(walk->needs, FIRST_BLOCK);
+                if (length > limit - position)
+                        length = limit - position;
+                look_up(walk, position, length);
+                for (i = 0; i < length; i++) {
+                        const struct presence_bits *bits =
+                                &walk->block.bits[i * walk->needs->n_banks];
+
+                        if (!(bits->flags & PRESENCE_SEEN))
+                                break;
+                        wants_state = bits->flags & PRESENCE_HAS_CHILD &&
+                                      !has_states(walk->needs, bits);
+                }
+                if (i < length) {
+                        position += i;
+                        break;
+                }
+        }
+        if (wants_state && position < limit)
+                walk->match->checkpoint_boundaries = position;
+}
+
 static void reverse(struct kvt_boundary *first, uint32_t n)
 {
         for (uint32_t i = 0; i < n / 2; i++) {
@@ -381,9 +413,8 @@ void kvt__joint_match(const struct kvt__table *table, const struct kvt_match_que
         match->tokens = match->boundaries * needs->chunk_tokens;
         if (query->n_usable)
                 tell_usable(&walk);
-        if (query->flags & KVT_MATCH_CHECKPOINT && needs->has_paged && walk.wants_state &&
-            match->kv_boundaries < limit)
-                match->checkpoint_boundaries = match->kv_boundaries;
+        if (query->flags & KVT_MATCH_CHECKPOINT && needs->has_paged)
+                tell_checkpoint(&walk, limit);
         if (query->flags & KVT_MATCH_STATE && needs->has_state)
                 tell_state(&walk, walked, limit);
 }

@@ -630,9 +630,10 @@ struct kvt_match {
         uint32_t replay_tokens;         /* ... tokens to compute again from there to the position
                                            asked for: the smaller of max_tokens and prompt_tokens
                                            - 1, or else the last digest's */
-        uint32_t checkpoint_boundaries; /* KVT_MATCH_CHECKPOINT: where a state would pay, since KV
-                                           is there and prompts branch; 0: nowhere. Store one when
-                                           the prefill passes it */
+        uint32_t checkpoint_boundaries; /* KVT_MATCH_CHECKPOINT: where a state would pay, since
+                                           prompts branch there; 0: nowhere. Store one when the
+                                           prefill passes it, with KVT_BRANCH. The KV up to there
+                                           may be gone: it was seen before */
 };
 
 /*

@@ -256,22 +256,32 @@ static void free_boundary(struct index *index, struct index_boundary *boundary)
         record_pool_give_back(&index->boundaries, id);
 }
 
-static uint32_t presence_flags(const struct index_boundary *boundary)
+static uint32_t presence_flags(struct index *index, const struct index_boundary *boundary,
+                               uint32_t bank)
 {
+        if (placement_is_hybrid(&index->order, boundary))
+                return bank ? 0 : placement_hybrid_presence(index, boundary);
         return boundary->n_children ? PRESENCE_HAS_CHILD : 0;
 }
 
 /* Says in the presence table that the first child has come, or that the last has gone. */
-static void publish_branch(struct index *index, const struct index_boundary *boundary)
+void index_publish_branch(struct index *index, const struct index_boundary *boundary)
 {
         const struct layout_entry *layout = layout_table_at(&index->layouts, boundary->layout);
 
-        if (!index->table || (!boundary->first_object && !boundary->first_cover))
+        if (!index->table || (!boundary->first_object && !boundary->first_cover &&
+                              !placement_is_hybrid(&index->order, boundary)))
                 return;
         for (uint32_t bank = 0; bank < layout->n_banks; bank++)
                 presence_table_set_flags(
                         index->table, presence_fingerprint(layout->seeds[bank], &boundary->digest),
-                        presence_flags(boundary));
+                        presence_flags(index, boundary, bank));
+}
+
+void index_publish_forgotten(struct index *index, uint64_t fingerprint)
+{
+        if (index->table)
+                presence_table_set(index->table, fingerprint, 0, 0, 0);
 }
 
 /* Frees @boundary when nothing holds it any more, then its parent likewise. */
@@ -285,7 +295,7 @@ static void release_boundary(struct index *index, struct index_boundary *boundar
                 if (boundary->parent) {
                         parent = index_boundary_at(index, boundary->parent);
                         if (!--parent->n_children)
-                                publish_branch(index, parent);
+                                index_publish_branch(index, parent);
                 }
                 free_boundary(index, boundary);
                 boundary = parent;
@@ -336,7 +346,7 @@ static void learn_place(struct index *index, struct index_boundary *boundary,
                 if (!accept_child(parent, boundary->boundary_tokens))
                         return;
                 if (!parent->n_children++)
-                        publish_branch(index, parent);
+                        index_publish_branch(index, parent);
                 boundary->parent = index_boundary_id(index, parent);
                 placement_adopt(index, boundary);
                 pins_adopt(index, boundary);
@@ -586,7 +596,7 @@ static void publish_cell(struct index *index, const struct index_boundary *bound
         }
         /* Without a place it reads as a miss; the table counts that. */
         (void)presence_table_set(index->table, fingerprint, bits.present, bits.resident,
-                                 presence_flags(boundary));
+                                 presence_flags(index, boundary, bank));
 }
 
 static void publish(struct index *index, struct index_object *object)

@@ -119,6 +119,13 @@ void index_set_host(struct index *index, struct index_object *object, uint32_t h
 void index_set_place(struct index *index, struct index_object *object, struct tier_place place);
 
 /*
+ * For placement: what the presence table says of a boundary's children has changed; a
+ * boundary that is gone is not remembered any more.
+ */
+void index_publish_branch(struct index *index, const struct index_boundary *boundary);
+void index_publish_forgotten(struct index *index, uint64_t fingerprint);
+
+/*
  * Asks the cache for what finding and touching these boundaries will read and, with
  * @publish, what changing their presence will. Worth it from two on: the misses of a batch
  * overlap, where else each would be waited for. @digests: the first of @n, each @stride

@@ -14,6 +14,7 @@
 /* Boundaries remembered: so many for each one there is, and some for small caches. */
 #define MEMORY_FACTOR 4u
 #define MEMORY_MIN    1024u
+#define MEMORY_OF_ALL 4u
 
 int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_max)
 {
@@ -31,7 +32,8 @@ int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_m
         if (r < 0)
                 return r;
         hybrid->state_groups = state_groups;
-        return placement_memory_init(&hybrid->memory, boundaries_max);
+        /* Each has an entry in the presence table, which is made for half as many more. */
+        return placement_memory_init(&hybrid->memory, boundaries_max / MEMORY_OF_ALL + MEMORY_MIN);
 }
 
 void placement_hybrid_deinit(struct placement_hybrid *hybrid)
@@ -132,7 +134,16 @@ static void count_child(struct index *index, const struct index_boundary *bounda
         if (node->past.is_counted || !boundary->parent || !(node->flags & PLACEMENT_HAD_KV))
                 return;
         node->past.is_counted = true;
-        hybrid_of(index)->nodes[boundary->parent].past.children_seen++;
+        if (!hybrid_of(index)->nodes[boundary->parent].past.children_seen++)
+                index_publish_branch(index, index_boundary_at(index, boundary->parent));
+}
+
+uint32_t placement_hybrid_presence(struct index *index, const struct index_boundary *boundary)
+{
+        const struct placement_node *node = node_of(index, boundary);
+
+        return (node->flags & PLACEMENT_HAD_KV ? PRESENCE_SEEN : 0) |
+               (node->past.children_seen ? PRESENCE_HAS_CHILD : 0);
 }
 
 static uint64_t fingerprint_of(struct index *index, const struct index_boundary *boundary)
@@ -155,7 +166,7 @@ static void forget_oldest(struct index *index, uint64_t n_max)
         struct placement_memory *memory = &hybrid_of(index)->memory;
 
         while (placement_memory_n(memory) && placement_memory_n(memory) > n_max)
-                placement_memory_forget(memory);
+                index_publish_forgotten(index, placement_memory_forget(memory));
 }
 
 void placement_hybrid_end(struct index *index, struct index_boundary *boundary)

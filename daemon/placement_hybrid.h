@@ -88,6 +88,8 @@ int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_m
 void placement_hybrid_deinit(struct placement_hybrid *hybrid);
 
 /* As the functions of placement.h without _hybrid, for boundaries of layouts with states. */
+/* Flags of its entry in the presence table: PRESENCE_SEEN, PRESENCE_HAS_CHILD. */
+uint32_t placement_hybrid_presence(struct index *index, const struct index_boundary *boundary);
 void placement_hybrid_begin(struct index *index, struct index_boundary *boundary);
 void placement_hybrid_end(struct index *index, struct index_boundary *boundary);
 void placement_hybrid_enter(struct index *index, const struct index_object *object,

@@ -224,16 +224,17 @@ int presence_table_set(struct presence_table *table, uint64_t fingerprint, uint6
 {
         struct presence_bits bits = {present, resident, flags};
         struct probe probe = probe_table(table, fingerprint);
+        bool stays = present || flags & PRESENCE_SEEN;
 
         assert(fingerprint);
         if (probe.found) {
-                if (present)
+                if (stays)
                         write_entry(probe.found, fingerprint, &bits);
                 else
                         remove_entry(table, &probe);
                 return 0;
         }
-        if (!present)
+        if (!stays)
                 return 0;
         if (!probe.free) {
                 table->refused_total++;

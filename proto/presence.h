@@ -38,6 +38,7 @@
 /* presence_entry.flags */
 #define PRESENCE_REMOTE_ONLY    (1u << 0) /* some cell is in the remote tier only */
 #define PRESENCE_HAS_CHILD      (1u << 1) /* another boundary hangs on this one */
+#define PRESENCE_SEEN           (1u << 2) /* it was there once; the entry may have no bits */
 #define PRESENCE_OVERFLOW_SHIFT 16        /* bits 16..31: entries of this home elsewhere */
 
 /* presence_header.state */

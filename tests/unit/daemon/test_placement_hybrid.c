@@ -365,6 +365,46 @@ START_TEST(children_are_remembered_when_their_bytes_are_gone)
 }
 END_TEST
 
+static uint32_t flags_in(struct index *index, const struct presence_table *table, uint32_t number)
+{
+        struct digest digest = digest_of(number);
+        struct presence_bits bits = {0};
+
+        presence_lookup(presence_table_view(table), index_fingerprint(index, HYBRID, &digest),
+                        &bits);
+        return bits.flags & (PRESENCE_SEEN | PRESENCE_HAS_CHILD);
+}
+
+START_TEST(match_can_tell_what_was_seen_when_its_bytes_are_gone)
+{
+        static const uint8_t boot_id[16] = {1};
+        struct presence_table *table;
+        struct index *index;
+        uint16_t layout;
+
+        ck_assert_int_eq(presence_table_new(&table, 10000, boot_id, 1), 0);
+        ck_assert_int_eq(index_new(&index, 10000, table), 0);
+        ck_assert_int_eq(index_layout(index, 0, &hybrid_id, &layout), 0);
+        placement_learn_groups(index, HYBRID, 1u << STATE);
+        store_kv(index, 1, 2, 1);
+        ck_assert_uint_eq(flags_in(index, table, 1), PRESENCE_SEEN | PRESENCE_HAS_CHILD);
+        ck_assert_uint_eq(flags_in(index, table, 2), PRESENCE_SEEN);
+        for (uint32_t i = 2; i > 0; i--)
+                drop(index, find(index, i, KV));
+        ck_assert_uint_eq(flags_in(index, table, 1), PRESENCE_SEEN | PRESENCE_HAS_CHILD);
+        ck_assert_uint_eq(flags_in(index, table, 2), PRESENCE_SEEN);
+        /* Forgotten is forgotten there too. */
+        for (uint32_t i = 100; i < 5000; i++) {
+                struct where where = {HYBRID, i, 0, 1, i};
+
+                drop(index, store_in(index, &where, KV, (struct index_origin){0}));
+        }
+        ck_assert_uint_eq(flags_in(index, table, 1), 0);
+        index_free(index);
+        presence_table_free(table);
+}
+END_TEST
+
 START_TEST(the_memory_is_bounded)
 {
         _cleanup_(index_freep) struct index *index = make();
@@ -605,6 +645,7 @@ int main(void)
         tcase_add_test(tcase, of_one_prefill_only_the_last_state_is_proven_by_it);
         tcase_add_test(tcase, what_comes_back_too_late_makes_its_list_larger);
         tcase_add_test(tcase, children_are_remembered_when_their_bytes_are_gone);
+        tcase_add_test(tcase, match_can_tell_what_was_seen_when_its_bytes_are_gone);
         tcase_add_test(tcase, the_memory_is_bounded);
         tcase_add_test(tcase, both_kinds_of_layout_share_a_tier_by_age);
         tcase_add_test(tcase, a_leased_state_stays);
