@@ -67,7 +67,8 @@ static int keep_found(struct nvme_layouts *layouts, const struct tier_layout *la
                 return err_raise(-ENOMEM);
         found->layout = *layout;
         found->layout.encoding = NULL;
-        memcpy(found->encoding, layout->encoding, layout->length);
+        if (layout->length)
+                memcpy(found->encoding, layout->encoding, layout->length);
         STAILQ_INSERT_TAIL(layouts, found, link);
         return 0;
 }
