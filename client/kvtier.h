@@ -226,7 +226,8 @@ KVT_API enum kvt_status kvt_wait_attached(struct kvt_session *session, uint64_t 
 
 /*
  * Completes everything with KVT_CANCELLED, ends all leases, frees the session. The caller
- * must not be copying any more; the library has stopped when it returns. NULL is fine. In a forked child it only frees memory.
+ * must not be copying any more; the library has stopped when it returns. NULL is fine. In a
+ * forked child it only frees memory.
  */
 KVT_API void kvt_close(struct kvt_session *session);
 
