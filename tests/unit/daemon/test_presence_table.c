@@ -181,6 +181,20 @@ static void *read_all(void *argument)
         return NULL;
 }
 
+START_TEST(what_was_seen_stays_without_bits_until_it_is_forgotten)
+{
+        _cleanup_(presence_table_freep) struct presence_table *table = make(1000);
+        struct presence_bits bits;
+
+        ck_assert_int_eq(presence_table_set(table, 77, 5, 4, PRESENCE_SEEN), 0);
+        ck_assert_int_eq(presence_table_set(table, 77, 0, 0, PRESENCE_SEEN), 0);
+        ck_assert(presence_lookup(presence_table_view(table), 77, &bits));
+        ck_assert(!bits.present && !bits.resident && bits.flags == PRESENCE_SEEN);
+        ck_assert_int_eq(presence_table_set(table, 77, 0, 0, 0), 0);
+        ck_assert(!presence_lookup(presence_table_view(table), 77, &bits));
+}
+END_TEST
+
 START_TEST(readers_never_see_a_torn_entry)
 {
         _cleanup_(presence_table_freep) struct presence_table *table = make(1000);
@@ -193,10 +207,10 @@ START_TEST(readers_never_see_a_torn_entry)
                                  0);
         }
         for (uint64_t i = 0; i < WRITES; i++) {
-                uint64_t key = key_of(random_below(2 * KEYS)), value = mix(i);
+                uint64_t key = key_of(random_below(2 * KEYS));
+                uint64_t value = random_below(8) ? mix(i) : 0;
 
-                presence_table_set(table, key, random_below(8) ? value : 0, mix(value ^ key),
-                                   (uint16_t)value);
+                presence_table_set(table, key, value, mix(value ^ key), (uint16_t)value);
         }
         atomic_store(&writer_ended, true);
         for (int i = 0; i < READERS; i++) {
@@ -319,6 +333,7 @@ int main(void)
         tcase_set_timeout(tcase, 50);
         tcase_add_test(tcase, churn_at_two_thirds_keeps_every_answer_right);
         tcase_add_test(tcase, a_crowded_home_overflows_then_refuses_then_recovers);
+        tcase_add_test(tcase, what_was_seen_stays_without_bits_until_it_is_forgotten);
         tcase_add_test(tcase, readers_never_see_a_torn_entry);
         tcase_add_test(tcase, no_client_can_write_shrink_grow_or_punch);
         tcase_add_test(tcase, clients_see_state_and_heartbeat_and_the_end);
