@@ -25,7 +25,7 @@ def test_calls_are_awaited_by_name(paged, fresh):
         call = paged.release_objects(loaded)
         done = await paged.completion(call)
         # The last one again.
-        assert await paged.completion(call) is done
+        assert await paged.completion(call) == done
 
     asyncio.run(asyncio.wait_for(engine(), 20))
 

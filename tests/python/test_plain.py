@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What needs no daemon."""
+import gc
 import hashlib
 import struct
 import subprocess
@@ -122,3 +123,16 @@ def test_a_closed_session_is_a_value_error(tmp_path):
     session.close()
     with pytest.raises(ValueError, match="closed"):
         session.find([1])
+
+
+def test_no_cffi_buffer_is_kept():
+    """Python 3.11 crashes when it finds one over a memoryview in a cycle of garbage."""
+    objects = kvtier.Objects(memoryview(bytes(64)).cast("B", (2, 32)))
+    objects.set_slots(memoryview(array("i", [1, 2])), 1)
+    objects.set_pages(memoryview(array("I", [1, 2])), memoryview(array("I", [1, 1])))
+    with pytest.raises(ValueError) as caught:
+        objects.set_pages(memoryview(array("I", [1, 2, 3])), 1)
+    group = kvtier.PageGroup.of([memoryview(bytearray(8))])
+    kind = type(ffi.from_buffer(b""))
+    kept = [x for x in gc.get_objects() if type(x) is kind and len(x) > 0]
+    assert kept == [] and caught and group

@@ -34,6 +34,7 @@ from .lease import Lease
 from .matching import Boundary, Match
 from .memory import LeasedMemory
 from .objects import Objects
+from .pages import PageGroup, PageMap, PageView
 from .session import Session
 from .status import Status
 
@@ -52,6 +53,9 @@ __all__ = [
     "LeasedMemory",
     "Match",
     "Objects",
+    "PageGroup",
+    "PageMap",
+    "PageView",
     "Row",
     "Session",
     "SessionError",

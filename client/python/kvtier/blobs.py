@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._native import ffi, lib
-from .digest import CIdentity, Identity, Tokens, token_buffer, token_view
+from .buffers import flat_bytes, pointer
+from .digest import CIdentity, Identity, Tokens, token_view
 from .handle import Handle
 from .lease import Lease
 from .status import Status, checked
@@ -94,8 +95,9 @@ class Blobs(Handle):
         flags = lib.KVT_CROPPABLE if croppable else 0
         flags |= lib.KVT_REPLACE if replace else 0
         blob = _Blob(tokens, identity, group, shard, flags, timeout)
-        source = ffi.from_buffer(data)
-        return checked(lib.kvt_blob_put(self._handle(), blob.c, source, len(source)), "put")
+        source = flat_bytes(data)
+        c_source = pointer("void *", source)
+        return checked(lib.kvt_blob_put(self._handle(), blob.c, c_source, len(source)), "put")
 
     def get(
         self,
@@ -138,11 +140,12 @@ class _Blob:
         flags: int = 0,
         timeout: float = 30.0,
     ) -> None:
-        self.tokens = token_buffer(tokens)
+        self.tokens = token_view(tokens)
         self.identity = CIdentity(identity)
         self.c = ffi.new("struct kvt_blob *")
         self.c.size = ffi.sizeof("struct kvt_blob")
         self.c.identity = self.identity.c
-        self.c.tokens, self.c.n_tokens = self.tokens, len(self.tokens)
+        self.c.tokens = pointer("uint32_t *", self.tokens)
+        self.c.n_tokens = len(self.tokens)
         self.c.group, self.c.shard, self.c.flags = group, shard, flags
         self.c.timeout_ns = int(timeout * 1e9)

@@ -20,14 +20,31 @@ Digests = Union["Buffer", Sequence[bytes]]
 Numbers = Union[int, "Buffer", Sequence[int]]
 
 
-def digest_bytes(digests: Digests) -> Any:
-    """`char[]` over n x 32 bytes; ValueError for another length."""
+def pointer(c_type: str, view: memoryview) -> Any:
+    """The address of a contiguous view. Whoever keeps the pointer keeps the view.
+
+    A cffi buffer that is kept in its place is no such thing: Python 3.11 crashes when it
+    finds one, made from a memoryview, in a cycle of garbage.
+    """
+    return ffi.cast(c_type, ffi.from_buffer(view))
+
+
+def flat_bytes(buffer: "Buffer", writable: bool = False) -> memoryview:
+    """A contiguous buffer as bytes. BufferError: it is not contiguous, or read-only."""
+    view = memoryview(buffer)
+    if not view.c_contiguous or (writable and view.readonly):
+        raise BufferError("the buffer is read-only" if view.c_contiguous else "not contiguous")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def digest_bytes(digests: Digests) -> memoryview:
+    """n x 32 bytes; ValueError for another length."""
     if isinstance(digests, (list, tuple)):
         digests = b"".join(digests)
-    data = ffi.from_buffer(digests)
-    if len(data) % DIGEST_BYTES:
+    view = flat_bytes(digests)  # type: ignore[arg-type]
+    if len(view) % DIGEST_BYTES:
         raise ValueError(f"a digest has {DIGEST_BYTES} bytes")
-    return data
+    return view
 
 
 def number_view(numbers: Union["Buffer", Sequence[int]], kind: str) -> memoryview:
@@ -42,7 +59,7 @@ def number_view(numbers: Union["Buffer", Sequence[int]], kind: str) -> memoryvie
     if view.itemsize != array(kind).itemsize or view.format.lstrip("@=<") not in INTEGERS:
         return memoryview(array(kind, view.tolist()))
     # A negative number becomes one that is out of bounds.
-    flat = memoryview(view if view.c_contiguous else view.tobytes()).cast("B")
+    flat = flat_bytes(view if view.c_contiguous else view.tobytes())
     return flat.cast(kind)  # type: ignore[call-overload, no-any-return]
 
 

@@ -47,12 +47,18 @@ class Call:
         self.objects = objects
         self.waited = waited
         self.id = 0  #: as in kvtier.h, for `cancel`
-        self.completion: Completion | None = None  #: the last one reported so far
+        self._last: tuple[Any, ...] | None = None
+
+    @property
+    def completion(self) -> Completion | None:
+        """The last one reported so far."""
+        # Made anew: what refers to itself is freed late.
+        return None if self._last is None else Completion(self, *self._last)
 
     @property
     def done(self) -> bool:
         """True once the last completion has been reported."""
-        return self.completion is not None and not self.completion.more
+        return self._last is not None and not self._last[1]
 
     def wait(self, timeout: float | None = None) -> Completion | None:
         """The last completion of a call submitted with waited=True; None: not in that time.
@@ -179,13 +185,8 @@ class Calls(Handle):
         `verify`.
         Per object OK, PENDING (with `more`: on its way), MISS, CORRUPT, IO_ERROR.
         """
-        if wait and timeout is None:
-            raise ValueError("wait needs a timeout")
-        flags = lib.KVT_CALL_WAIT if wait else 0
-        flags |= lib.KVT_CALL_PARTIAL if partial else 0
-        flags |= lib.KVT_CALL_RESIDENT if resident else 0
+        flags = self._load_flags(wait, partial, resident, bypass, timeout)
         flags |= lib.KVT_CALL_CHECKSUMS if checksums else 0
-        flags |= lib.KVT_CALL_BYPASS if bypass else 0
         self._fills(objects, False)
         return self._submit(lib.kvt_acquire, objects, flags, timeout, waited)
 
@@ -223,6 +224,18 @@ class Calls(Handle):
         return checked(
             lib.kvt_verify(self._handle(), ffi.addressof(objects._leased(i))), "verify"
         )
+
+    @staticmethod
+    def _load_flags(
+        wait: bool, partial: bool, resident: bool, bypass: bool, timeout: float | None
+    ) -> int:
+        if wait and timeout is None:
+            raise ValueError("wait needs a timeout")
+        flags: int = lib.KVT_CALL_WAIT if wait else 0
+        flags |= lib.KVT_CALL_PARTIAL if partial else 0
+        flags |= lib.KVT_CALL_RESIDENT if resident else 0
+        flags |= lib.KVT_CALL_BYPASS if bypass else 0
+        return flags
 
     def _fills(self, objects: Objects, writable: bool) -> None:
         objects._home.session, objects._home.writable = self, writable
@@ -269,7 +282,7 @@ class Calls(Handle):
         call.id = ret_call[0]
         if status != lib.KVT_OK:
             del self._calls[number]
-            call.completion = _ended(call, checked(status, function.__name__))
+            call._last = _ended(call, checked(status, function.__name__))[1:]
         return call
 
     # ---- reporting ----
@@ -327,9 +340,8 @@ class Calls(Handle):
                 with self._lock:
                     if call._mailbox:
                         return call._mailbox.popleft()
-                    if call.done:
-                        assert call.completion
-                        return call.completion
+                    if call._last is not None and call.done:
+                        return Completion(call, *call._last)
                     if call._waiter is not None:
                         raise RuntimeError("another coroutine is waiting for this call")
                     call._waiter = waiter = _Waiter()
@@ -384,7 +396,7 @@ class Calls(Handle):
 
     def _deliver(self, completion: Completion) -> None:
         call = completion.call
-        call.completion = completion
+        call._last = completion[1:]
         if call.done:
             call._keep = None
         if call.waited:

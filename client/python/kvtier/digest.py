@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Sequence, Union
 
 from ._native import ffi, lib
-from .buffers import DIGEST_BYTES
+from .buffers import DIGEST_BYTES, pointer
 from .status import checked
 
 if TYPE_CHECKING:
@@ -40,11 +40,6 @@ def token_view(tokens: Tokens) -> memoryview:
     return view
 
 
-def token_buffer(tokens: Tokens) -> Any:
-    """`uint32_t[n]` over `token_view(tokens)`."""
-    return ffi.from_buffer("uint32_t[]", token_view(tokens))
-
-
 class CIdentity:
     """A struct kvt_identity, and what it points to."""
 
@@ -70,13 +65,15 @@ def digest_array(
     """
     if chunk_tokens < 1:
         raise ValueError("chunk_tokens is at least 1")
-    buffer = token_buffer(tokens)
-    n = len(buffer) // chunk_tokens
+    ids = token_view(tokens)
+    n = len(ids) // chunk_tokens
     boundaries = ffi.new("struct kvt_digest[]", max(n, 1))
     end = ffi.new("struct kvt_digest *")
     c_identity = CIdentity(identity)
     checked(
-        lib.kvt_digest_chain(c_identity.c, buffer, len(buffer), chunk_tokens, boundaries, end),
+        lib.kvt_digest_chain(
+            c_identity.c, pointer("uint32_t *", ids), len(ids), chunk_tokens, boundaries, end
+        ),
         "digest_chain",
     )
     view = memoryview(ffi.buffer(boundaries)).toreadonly()[: n * DIGEST_BYTES]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._native import ffi, lib
+from .buffers import flat_bytes, pointer
 from .memory import LeasedMemory
 from .status import Status, checked
 
@@ -57,17 +58,19 @@ class Lease:
 
     def read_into(self, buffer: Buffer, offset: int = 0) -> int:
         """Copies from byte `offset` of the blob into a writable buffer; returns how many."""
-        target = ffi.from_buffer(buffer, require_writable=True)
+        target = flat_bytes(buffer, writable=True)
         length = max(0, min(len(target), self.nbytes - offset))
-        checked(lib.kvt_read(self._object(), offset, target, length), "read_into")
+        c_target = pointer("void *", target)
+        checked(lib.kvt_read(self._object(), offset, c_target, length), "read_into")
         return length
 
     def write(self, data: Buffer, offset: int = 0) -> None:
         """Copies a buffer to byte `offset` of a reserved blob."""
         if not self.writable:
             raise TypeError("a read lease cannot be written")
-        source = ffi.from_buffer(data)
-        checked(lib.kvt_write(self._object(), offset, source, len(source)), "write")
+        source = flat_bytes(data)
+        c_source = pointer("void *", source)
+        checked(lib.kvt_write(self._object(), offset, c_source, len(source)), "write")
 
     def commit(self) -> Status:
         """Publishes a written blob and ends the lease.

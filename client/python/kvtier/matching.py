@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from ._native import ffi, lib
-from .buffers import DIGEST_BYTES, Digests, digest_bytes
+from .buffers import DIGEST_BYTES, Digests, digest_bytes, pointer
 from .handle import Handle
 from .objects import Objects
 from .status import Status, checked
@@ -62,7 +62,7 @@ class Matching(Handle):
         data = digest_bytes(digests)
         query = ffi.new("struct kvt_match_query *")
         query.size = ffi.sizeof("struct kvt_match_query")
-        query.digests = ffi.cast("struct kvt_digest *", data)
+        query.digests = pointer("struct kvt_digest *", data)
         query.n_digests = len(data) // DIGEST_BYTES
         query.prompt_tokens, query.max_tokens = prompt_tokens, max_tokens
         query.flags = lib.KVT_MATCH_STATE if state else 0
@@ -92,7 +92,7 @@ class Matching(Handle):
         data = digest_bytes(digests)
         n = len(data) // DIGEST_BYTES
         words = [ffi.new("uint64_t[]", max(n, 1)) for _ in range(2)]
-        c_digests = ffi.cast("struct kvt_digest *", data)
+        c_digests = pointer("struct kvt_digest *", data)
         checked(lib.kvt_probe(self._handle(), c_digests, n, *words), "probe")
         present, resident = (memoryview(ffi.buffer(w)).cast("Q")[:n] for w in words)
         return present, resident
@@ -113,7 +113,7 @@ class Matching(Handle):
         c_shards = ffi.NULL if shards is None else ffi.new("uint16_t[]", shards)
         query = ffi.new("struct kvt_boundary_query *")
         query.size = ffi.sizeof("struct kvt_boundary_query")
-        query.digests = ffi.cast("struct kvt_digest *", data)
+        query.digests = pointer("struct kvt_digest *", data)
         query.boundaries = boundaries
         query.shards, query.n_shards = c_shards, len(shards or ())
         objects, n = Objects._new(2 * boundaries + 16), ffi.new("size_t *")

@@ -6,7 +6,16 @@ from array import array
 from typing import TYPE_CHECKING, Any, Sequence, Union
 
 from ._native import ffi, lib
-from .buffers import DIGEST_BYTES, Digests, Numbers, digest_bytes, fill, number_view
+from .buffers import (
+    DIGEST_BYTES,
+    Digests,
+    Numbers,
+    digest_bytes,
+    fill,
+    flat_bytes,
+    number_view,
+    pointer,
+)
 from .memory import LeasedMemory
 from .status import Status, checked
 
@@ -38,8 +47,11 @@ class Objects:
 
     digests: n x 32 bytes, each naming the prefix up to the object's boundary. group, shard:
     of the layout, one number for all or n of them. For storing: parents, n x 32 bytes, the
-    boundary before each (32 zero bytes: a root; None: not known); boundary_tokens, tokens up
-    to the boundary; nbytes, length of the object; replace: over what is stored already.
+    boundary before each (32 zero bytes: a root; None: not known); boundary_tokens, tokens
+    up to the boundary; nbytes, length of the object; hit_tokens, the boundary from which the
+    prefill that computed the object went on (0: the start; None: not told); branch: a state
+    where `match` wanted a checkpoint; replace: over what is stored already; contiguous: one
+    segment, or refused.
 
     `objects[i:j]` are the same objects, not copies; `take` copies. An array that stores and
     an array that loads are two arrays. At most 65,536 objects a call.
@@ -56,6 +68,8 @@ class Objects:
         parents: Digests | None = None,
         boundary_tokens: Numbers = 0,
         nbytes: Numbers = 0,
+        hit_tokens: Numbers | None = None,
+        branch: bool = False,
         replace: bool = False,
         contiguous: bool = False,
     ) -> None:
@@ -68,6 +82,10 @@ class Objects:
         fill(self.nbytes, nbytes)
         flags = lib.KVT_REPLACE if replace else 0
         flags |= lib.KVT_CONTIGUOUS if contiguous else 0
+        flags |= lib.KVT_BRANCH if branch else 0
+        if hit_tokens is not None:
+            flags |= lib.KVT_HIT
+            fill(self.hit_tokens, hit_tokens)
         if parents is None:
             flags |= lib.KVT_PARENT_UNKNOWN
         else:
@@ -103,7 +121,7 @@ class Objects:
         """
         numbers = number_view(which, "I")
         copy = Objects._new(len(numbers))
-        source = ffi.from_buffer("uint32_t[]", numbers)
+        source = pointer("uint32_t *", numbers)
         done = lib.python_take(self._c, self._n, source, len(numbers), copy._c)
         if done < len(numbers):
             raise IndexError(f"object {numbers[done]} of {self._n}")
@@ -154,6 +172,11 @@ class Objects:
         return self._member("I", "boundary_tokens")
 
     @property
+    def hit_tokens(self) -> memoryview:
+        """uint32, writable: told when `flags` has `lib.KVT_HIT`."""
+        return self._member("I", "hit_tokens")
+
+    @property
     def nbytes(self) -> memoryview:
         """uint64, writable: lengths; of acquired objects as the daemon says."""
         return self._member("Q", "bytes")
@@ -199,11 +222,11 @@ class Objects:
         view = memoryview(copy)
         return view.cast("B", (self._n, DIGEST_BYTES)) if self._n else view
 
-    def _scatter(self, name: str, data: Any) -> None:
+    def _scatter(self, name: str, data: memoryview) -> None:
         if len(data) != self._n * DIGEST_BYTES:
             raise ValueError(f"{len(data) // DIGEST_BYTES} digests for {self._n} objects")
         offset = ffi.offsetof("struct kvt_object", name)
-        lib.python_scatter(self._c, self._n, offset, DIGEST_BYTES, data)
+        lib.python_scatter(self._c, self._n, offset, DIGEST_BYTES, pointer("void *", data))
 
     def set_pages(
         self, pages: Union[Buffer, Sequence[int]], counts: Union[int, Buffer, Sequence[int]]
@@ -216,25 +239,35 @@ class Objects:
         """
         self._share_out("pages", "n_pages", pages, counts)
 
+    def set_slots(
+        self, slots: Union[Buffer, Sequence[int]], counts: Union[int, Buffer, Sequence[int]]
+    ) -> None:
+        """For a page map: the engine's pages that each object is stored from or loaded to.
+
+        slots: uint32, one for each page of a chunk, or of `set_pages`, and one for a state;
+        those of all objects one behind the other. counts: as in `set_pages`. The slots are
+        read when a call is submitted; a buffer of uint32 is not copied before.
+        """
+        self._share_out("slots", "n_slots", slots, counts)
+
     def _share_out(self, name: str, n_name: str, values: Any, counts: Any) -> None:
         view = number_view(values, "I")
         each, per = (counts, None) if isinstance(counts, int) else (0, number_view(counts, "I"))
         if per is not None and len(per) != self._n:
             raise ValueError(f"{len(per)} counts for {self._n} objects")
-        source = ffi.from_buffer("uint32_t[]", view)
         used = lib.python_share_out(
             self._c,
             self._n,
             ffi.offsetof("struct kvt_object", name),
             ffi.offsetof("struct kvt_object", n_name),
-            source,
+            pointer("uint32_t *", view),
             len(view),
-            ffi.NULL if per is None else ffi.from_buffer("uint32_t[]", per),
+            ffi.NULL if per is None else pointer("uint32_t *", per),
             each,
         )
         # Whatever happened, objects may point into it.
         earlier = [] if self._n == len(self._home.array) else self._home.keep.get(name, [])
-        self._home.keep[name] = [*earlier, source]
+        self._home.keep[name] = [*earlier, view]
         if used != len(view):
             what = "too few" if used > len(view) else f"only {used} used"
             raise ValueError(f"{len(view)} {name}: {what}")
@@ -269,9 +302,10 @@ class Objects:
     def read_into(self, i: int, buffer: Buffer, offset: int = 0) -> int:
         """Copies from byte `offset` of object i into a writable buffer; returns how many."""
         c = self._leased(i)
-        target = ffi.from_buffer(buffer, require_writable=True)
+        target = flat_bytes(buffer, writable=True)
         length: int = max(0, min(len(target), c.bytes - offset))
-        checked(lib.kvt_read(ffi.addressof(c), offset, target, length), "read_into")
+        c_target = pointer("void *", target)
+        checked(lib.kvt_read(ffi.addressof(c), offset, c_target, length), "read_into")
         return length
 
     def write(self, i: int, data: Buffer, offset: int = 0) -> None:
@@ -279,5 +313,6 @@ class Objects:
         c = self._leased(i)
         if not self._home.writable:
             raise TypeError("a read lease cannot be written")
-        source = ffi.from_buffer(data)
-        checked(lib.kvt_write(ffi.addressof(c), offset, source, len(source)), "write")
+        source = flat_bytes(data)
+        c_source = pointer("void *", source)
+        checked(lib.kvt_write(ffi.addressof(c), offset, c_source, len(source)), "write")

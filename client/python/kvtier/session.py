@@ -9,9 +9,10 @@ from .blobs import Blobs
 from .layout import CLayout, Layout
 from .marks import Marks
 from .matching import Matching
+from .pages import Pages
 
 
-class Session(Blobs, Matching, Marks):
+class Session(Blobs, Matching, Marks, Pages):
     """One engine process attached to one layout in a running kvtierd.
 
     layout: what the bytes mean. socket: None for the default. program: shown by
