@@ -386,6 +386,17 @@ def test_a_forked_child_gets_a_clear_error_from_object_calls(paged, fresh):
     os.close(writer)
 
 
+def test_a_child_that_was_forked_under_the_lock_can_close(paged):
+    with paged._lock:
+        child = os.fork()
+        if not child:
+            signal.alarm(10)
+            paged.close()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert paged.poll() == []
+
+
 def test_killed_daemon_ends_calls_and_leaves_leases_readable(daemon, paged, fresh):
     objects = chain(fresh, 2)
     store(paged, objects)

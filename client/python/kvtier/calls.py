@@ -8,6 +8,7 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
 from typing import Any, AsyncIterator, Iterator, NamedTuple
@@ -68,6 +69,18 @@ class Call:
         return self._calls.wait_call(self, timeout)
 
 
+#: Sessions of this process; in a child their locks are new, whoever held them.
+_all: weakref.WeakSet[Calls] = weakref.WeakSet()
+
+
+def _forget_holders() -> None:
+    for calls in _all:
+        calls._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_holders)
+
+
 class _Waiter:
     """A coroutine that waits, in the event loop of whatever thread."""
 
@@ -109,6 +122,7 @@ class Calls(Handle):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
+        _all.add(self)
         self._calls: dict[int, Call] = {}
         self._numbers = itertools.count(1)
         self._ready: deque[Completion] = deque()
