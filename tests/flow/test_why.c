@@ -428,6 +428,20 @@ START_TEST(a_session_is_asked_for_what_its_matches_missed)
 }
 END_TEST
 
+START_TEST(a_session_without_loads_is_told_so)
+{
+        struct kvt_options options = {.flags = KVT_OPEN_NO_LOADS};
+
+        start_small(0);
+        hybrid_close(&engine);
+        daemon_wait_number(&fixture, "sessions", 0);
+        ck_assert_int_eq(hybrid_open_rank(&engine, fixture.socket, NULL, &options), KVT_OK);
+        ask_match(session_id(), 0);
+        ck_assert_ptr_nonnull(strstr(text_of(answer, "error"), "KVT_OPEN_NO_LOADS"));
+        stop();
+}
+END_TEST
+
 START_TEST(after_a_restart_the_layout_is_known_before_the_engine_is_back)
 {
         struct hybrid_engine gone;
@@ -482,6 +496,7 @@ int main(void)
                 a_limit_that_refused_a_store_is_named,
                 another_layout_that_has_the_prompt_is_shown_with_what_differs,
                 a_session_is_asked_for_what_its_matches_missed,
+                a_session_without_loads_is_told_so,
                 after_a_restart_the_layout_is_known_before_the_engine_is_back,
                 questions_that_make_no_sense_are_refused,
                 NULL,
