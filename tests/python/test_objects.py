@@ -148,6 +148,22 @@ def test_poll_and_wait_report_each_call_once(paged, fresh):
         paged.abort_objects(objects, waited=True).wait()
 
 
+def test_a_wait_of_microseconds_is_one(paged, fresh):
+    def waited():
+        began = time.perf_counter()
+        assert paged.wait(1e-4) == []
+        return time.perf_counter() - began
+
+    assert 1e-4 <= min(waited() for _ in range(50)) < 8e-4
+    objects = chain(fresh, 1)
+    paged.reserve_objects(objects)
+    end, found = time.monotonic() + 10, []
+    while not found and time.monotonic() < end:
+        found = paged.wait(1e-4)
+    assert found[0].call.objects is objects
+    paged.abort_objects(objects, waited=True).wait()
+
+
 def test_the_descriptor_is_readable_while_there_is_something_to_poll(paged, fresh):
     poller = select.poll()
     poller.register(paged.fileno(), select.POLLIN)

@@ -23,6 +23,8 @@ from .status import Status, checked
 BATCH = 64
 #: A wait in C is cut into pieces, so that signals (Ctrl-C) are seen to.
 PIECE_S = 0.25
+#: What poll(2) cannot tell from a millisecond.
+SHORT_S = 1e-3
 
 
 class Completion(NamedTuple):
@@ -314,6 +316,9 @@ class Calls(Handle):
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
+            if left is not None and left < SHORT_S:
+                self._drain(left)
+                return self._take(max)
             self._sleep(left)
         return found
 
@@ -389,14 +394,22 @@ class Calls(Handle):
             self._wake_sleepers()
         return taken
 
-    def _drain(self) -> None:
-        """Takes all that the library has to report to whoever it is for."""
+    def _drain(self, seconds: float = 0.0) -> None:
+        """Takes all that the library has to report to whoever it is for.
+
+        seconds: how long to wait for it; short, since other threads wait meanwhile.
+        """
+        timeout_ns = int(seconds * 1e9)
         batch = ffi.new("struct kvt_completion[]", BATCH)
         n = BATCH
         # Under the lock, so that the completions of a call keep their order.
         with self._lock:
             while n == BATCH and self._session is not None:
-                n = lib.kvt_poll(self._session, batch, BATCH)
+                if timeout_ns:
+                    n = lib.kvt_wait(self._session, batch, BATCH, timeout_ns)
+                else:
+                    n = lib.kvt_poll(self._session, batch, BATCH)
+                timeout_ns = 0
                 for i in range(n):
                     self._route(batch[i])
             self._wake_sleepers()
