@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package does without engines; what needs one says which."""
+import importlib
+import sys
+
+import pytest
+
+
+def test_kvtier_does_not_import_engines():
+    import kvtier  # noqa: F401
+
+    assert not {"torch", "transformers"} & set(sys.modules)
+
+
+def test_missing_transformers_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match="kvtier.transformers needs torch and transformers"):
+        importlib.import_module("kvtier.transformers")
