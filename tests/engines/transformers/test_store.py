@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is a miss, what is refused, and with which words."""
+import json
+import logging
+import signal
+
+import pytest
+import torch
+from conftest import CHUNK, TOKENS, eventually
+from transformers import cache_utils
+
+from kvtier import Identity, Status
+from kvtier.transformers import CacheStore, fingerprint
+from kvtier.transformers.layers import roles_of
+
+HYBRID = "qwen3_next"
+
+
+@pytest.fixture
+def stored(model_of, prompt):
+    """A hybrid model whose cache of TOKENS tokens is stored under a name of the test's own."""
+
+    def make(name, family=HYBRID, **options):
+        model = model_of(family, **options)
+        model.options["name"] = name
+        model.open()
+        model.cache = model.prefill(prompt, TOKENS)
+        assert model.store.save(model.cache, prompt[:, :TOKENS]).tokens == TOKENS
+        return model
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "change",
+    [dict(revision="2"), dict(name="other"), dict(chunk_tokens=CHUNK // 2)],
+    ids=lambda change: next(iter(change)),
+)
+def test_other_weights_or_chunks_miss(stored, prompt, change):
+    model = stored("changes")
+    model.open(**change)
+    assert model.store.load(prompt) is None
+    model.open()
+    assert model.store.load(prompt).tokens == TOKENS
+
+
+def test_other_dtype_misses(stored, model_of, prompt):
+    stored("dtypes")
+    half = model_of(HYBRID, torch.bfloat16)
+    half.open(name="dtypes")
+    assert half.store.load(prompt) is None
+
+
+def test_other_config_misses(stored, prompt):
+    model = stored("configs")
+    model.model.config.rms_norm_eps = 1e-3
+    model.open()
+    assert model.store.load(prompt) is None
+
+
+def test_salts_and_adapters_do_not_meet(stored, prompt):
+    model = stored("salts")
+    for identity in (Identity(salt=b"tenant"), Identity(lora=b"adapter")):
+        assert model.store.load(prompt, identity=identity) is None
+        model.store.save(model.cache, prompt[:, :TOKENS], identity=identity)
+        assert model.store.load(prompt, identity=identity).tokens == TOKENS
+
+
+def test_other_tokens_miss(stored, prompt):
+    model = stored("tokens")
+    other = prompt.clone()
+    other[0, 0] += 1
+    assert model.store.load(other) is None
+
+
+def test_one_token_is_left_to_compute(stored, prompt):
+    model = stored("limits", family="qwen3")
+    assert model.store.load(prompt[:, :TOKENS]).tokens == TOKENS - CHUNK
+    assert model.store.load(prompt[:, :TOKENS], max_tokens=TOKENS).tokens == TOKENS
+    assert model.store.load(prompt, max_tokens=CHUNK + 1).tokens == CHUNK
+    assert model.store.load(prompt, max_tokens=CHUNK - 1) is None
+    assert model.store.load(prompt[:, :1]) is None
+
+
+def test_saving_twice_writes_once(stored, prompt):
+    model = stored("twice")
+    saved = model.store.save(model.cache, prompt[:, :TOKENS])
+    assert (saved.status, saved.tokens, saved.nbytes) == (Status.OK, TOKENS, 0)
+
+
+def test_states_between_boundaries_are_not_stored(model_of, prompt, caplog):
+    model = model_of(HYBRID)
+    model.open(name="between")
+    tokens = TOKENS + 1
+    saved = model.store.save(model.prefill(prompt, tokens), prompt[:, :tokens])
+    assert (saved.status, saved.tokens, saved.nbytes) == (Status.REFUSED, 0, 0)
+    assert "1 tokens behind a boundary" in saved.why and saved.why in caplog.text
+    assert model.store.find(prompt) == 0
+
+
+def test_attention_between_boundaries_is_stored_up_to_one(model_of, prompt):
+    model = model_of("qwen3")
+    model.open(name="between")
+    tokens = TOKENS + 1
+    saved = model.store.save(model.prefill(prompt, tokens), prompt[:, :tokens])
+    assert (saved.status, saved.tokens) == (Status.OK, TOKENS)
+
+
+@pytest.mark.parametrize("family", ["qwen3", HYBRID, "gemma3"])
+def test_cache_of_another_length_is_refused(model_of, prompt, family):
+    model = model_of(family)
+    model.open(name="lengths")
+    saved = model.store.save(model.prefill(prompt, TOKENS), prompt[:, : TOKENS - CHUNK])
+    assert (saved.status, saved.tokens) == (Status.REFUSED, 0)
+    assert "in place of" in saved.why
+
+
+def test_saved_cache_is_not_changed(model_of, prompt):
+    model = model_of("deepseek_v4")
+    model.open(name="unchanged")
+    cache, twin = model.prefill(prompt, TOKENS), model.prefill(prompt, TOKENS)
+    model.store.save(cache, prompt[:, :TOKENS])
+    expected = model.go_on(twin, prompt, TOKENS)
+    assert torch.equal(model.go_on(cache, prompt, TOKENS), expected)
+
+
+def test_loaded_caches_do_not_share_memory(stored, prompt):
+    """States are updated in place: going on with one must not show in the next."""
+    model = stored("copies")
+    first = model.go_on(model.store.load(prompt).cache, prompt, TOKENS)
+    assert torch.equal(model.go_on(model.store.load(prompt).cache, prompt, TOKENS), first)
+
+
+# ---- refused by name ----
+
+
+class OurLayer(cache_utils.DynamicLayer):
+    pass
+
+
+def test_unknown_layer_class_is_refused_by_name(model_of, prompt):
+    model = model_of("qwen3")
+    cache = model.prefill(prompt, TOKENS)
+    cache.layers[1] = OurLayer()
+    with pytest.raises(TypeError, match="test_store.OurLayer"):
+        model.store.save(cache, prompt[:, :TOKENS])
+
+
+@pytest.mark.parametrize("name", ["StaticLayer", "Fp8QuantizedLayer", "EncoderDecoderCache"])
+def test_classes_of_the_library_that_are_not_known_are_refused(name):
+    cls = getattr(cache_utils, name)
+    with pytest.raises(TypeError, match=f"transformers.cache_utils.{name}"):
+        roles_of(cls.__new__(cls))
+
+
+def test_unknown_attribute_is_refused_by_name(model_of, prompt):
+    model = model_of("qwen3")
+    cache = model.prefill(prompt, TOKENS)
+    cache.layers[0].scales = torch.ones(1)
+    with pytest.raises(TypeError, match="DynamicLayer.scales"):
+        model.store.save(cache, prompt[:, :TOKENS])
+
+
+def test_recorded_past_is_refused(model_of, prompt):
+    model = model_of("gemma3")
+    cache = model.prefill(prompt, TOKENS)
+    cache.layers[0].activate_past_recording()
+    saved = model.store.save(cache, prompt[:, :TOKENS])
+    assert saved.status is Status.REFUSED
+    assert saved.why == "flags layers[0].record_past is True in place of False"
+
+
+def test_batches_are_refused(model_of, prompt):
+    model = model_of("qwen3")
+    with pytest.raises(ValueError, match="batch of 2"):
+        model.store.load(prompt.expand(2, -1))
+
+
+def test_models_without_identity_are_refused(daemon, model_of):
+    model = model_of("qwen3").model
+    with pytest.raises(ValueError, match="name="):
+        CacheStore(model, revision="1", socket=daemon.socket)
+    with pytest.raises(ValueError, match="revision="):
+        CacheStore(model, name="qwen3", socket=daemon.socket)
+
+
+def test_chunks_that_cut_compressed_rows_are_refused(daemon, model_of):
+    model = model_of("deepseek_v4").model
+    with pytest.raises(ValueError, match="multiple of 32"):
+        CacheStore(model, name="m", revision="1", chunk_tokens=48, socket=daemon.socket)
+
+
+def test_fingerprint_tells_weights_apart(model_of):
+    model = model_of("qwen3").model
+    before = fingerprint(model)
+    assert before == fingerprint(model)
+    next(model.parameters()).data.view(-1)[0] += 1
+    assert before != fingerprint(model)
+
+
+# ---- stored bytes that are not what they should be ----
+
+
+def replace_state(model, prompt, edit):
+    """Stores the state of the first TOKENS tokens again, as `edit` makes it from the bytes."""
+    ids, store = prompt[0, :TOKENS].tolist(), model.store
+    names = list(store._batches(TOKENS // CHUNK))[-1]
+    group = names[-1].group
+    status, lease = store.session.acquire(ids, group=group)
+    assert status is Status.OK
+    data = bytearray(lease.nbytes)
+    lease.read_into(data)
+    lease.release()
+    status = store.session.put(ids, edit(bytes(data)), group=group, replace=True)
+    assert status is Status.OK
+
+
+def with_text(data, edit):
+    """The header's text, edited as text; of the same length, padded with spaces."""
+    length = int.from_bytes(data[8:16], "little")
+    text = edit(data[16 : 16 + length].decode()).ljust(length).encode()
+    assert len(text) == length
+    return data[:16] + text + data[16 + length :]
+
+
+def other_dtype(data):
+    return with_text(data, lambda text: text.replace("torch.float32", "torch.int32", 1))
+
+
+def other_shape(data):
+    def edit(text):
+        header = json.loads(text)
+        next(iter(header["parts"].values()))[2][-1] += 1
+        return json.dumps(header, separators=(",", ":"))
+
+    return with_text(data, edit)
+
+
+def lost_flag(data):
+    flag = '"layers[0].has_previous_state":[[0,true]]'
+    return with_text(data, lambda text: text.replace(flag, flag.replace("true", "null")))
+
+
+EDITS = {
+    "dtype": (other_dtype, "torch.int32"),
+    "shape": (other_shape, "conv_states"),
+    "flag": (lost_flag, "has_previous_state"),
+    "shorter": (lambda data: data[:-64], "bytes in place of"),
+    "no magic": (lambda data: b"x" + data[1:], "no header"),
+    "length": (lambda data: data[:8] + b"\xff" * 8 + data[16:], "no header"),
+    "no text": (lambda data: with_text(data, lambda text: "[" * len(text)), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_state_that_does_not_fit_is_a_miss_with_a_reason(stored, prompt, caplog, what):
+    edit, reason = EDITS[what]
+    model = stored(f"edit {what}")
+    replace_state(model, prompt, edit)
+    with caplog.at_level(logging.WARNING):
+        assert model.store.load(prompt) is None
+    assert reason in caplog.text
+
+
+def flip_stored_bytes(daemon, needle):
+    """Where the daemon's disk has these bytes, one bit of them; how often that was."""
+    data = bytearray(daemon.disk.read_bytes())
+    found, position = 0, data.find(needle)
+    while position >= 0:
+        data[position + len(needle) // 2] ^= 1
+        found, position = found + 1, data.find(needle, position + len(needle))
+    daemon.disk.write_bytes(data)
+    return found
+
+
+@pytest.mark.parametrize("family, left", [("qwen3", CHUNK), (HYBRID, 0)])
+def test_damaged_chunk_is_a_miss(stored, daemon, prompt, family, left):
+    """Of attention what is above it still serves; a state needs all chunks."""
+    model = stored("damaged", family=family)
+    chunk = bytes(model.store._packing.pack_chunk(model.cache, 2))
+    model.store.close()
+    daemon.stop()
+    assert flip_stored_bytes(daemon, chunk[: 1 << 12])
+    daemon.start()
+    model.open()
+    assert model.store.find(prompt) == TOKENS
+    loaded = model.store.load(prompt)
+    assert (loaded.tokens if loaded else 0) == left
+
+
+# ---- a daemon that is not there ----
+
+
+def test_dead_daemon_is_a_miss_and_comes_back(stored, daemon, prompt):
+    model = stored("dead")
+    daemon.stop(signal.SIGKILL)
+    try:
+        assert model.store.load(prompt) is None
+        saved = model.store.save(model.cache, prompt[:, :TOKENS])
+        assert (saved.tokens, saved.nbytes) == (0, 0) and saved.status is not Status.OK
+    finally:
+        daemon.start()
+    eventually(lambda: model.store.session.info().attached)
+    assert model.store.save(model.cache, prompt[:, :TOKENS]).tokens == TOKENS
+    assert model.store.load(prompt).tokens == TOKENS
