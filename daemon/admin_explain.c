@@ -258,10 +258,6 @@ json_t *admin_explain(struct session *asker, uint64_t request, const json_t *arg
         if (!asked || asked->state != SESSION_ATTACHED || !asked->layout)
                 return admin_error("why: there is no attached session %" JSON_INTEGER_FORMAT,
                                    json_integer_value(id));
-        if (asked->no_loads)
-                return admin_error("why: session %" PRIu64 " was opened with KVT_OPEN_NO_LOADS: "
-                                   "each of its matches is a miss because it asked for that",
-                                   asked->id);
         return ask_session(asker, request, asked, nth, ret_waits);
 }
 

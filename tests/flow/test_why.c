@@ -75,25 +75,19 @@ static void add_hex(char *text, const uint8_t *bytes, size_t n)
                 sprintf(text + 2 * i, "%02x", bytes[i]);
 }
 
-static struct kvt_session_info info_of(const struct hybrid_engine *of)
+/* Asks about the digests of @prompt in the layout of @of. */
+static void ask_about(const struct hybrid_engine *of, const struct hybrid_prompt *asked,
+                      uint32_t prompt_tokens)
 {
         struct kvt_session_info info = {.size = sizeof(info)};
-
-        ck_assert_int_eq(kvt_session_info(of->session, &info), KVT_OK);
-        return info;
-}
-
-/* Asks about the digests of the prompt in a layout. */
-static void ask_about(const uint8_t layout_id[32])
-{
         char command[HYBRID_BOUNDARIES_MAX * 64 + 256];
 
-        sprintf(command, "{\"command\":\"why\",\"prompt_tokens\":%u,\"layout\":\"",
-                prompt.n_tokens);
-        add_hex(command, layout_id, 32);
+        ck_assert_int_eq(kvt_session_info(of->session, &info), KVT_OK);
+        sprintf(command, "{\"command\":\"why\",\"prompt_tokens\":%u,\"layout\":\"", prompt_tokens);
+        add_hex(command, info.layout_id, sizeof(info.layout_id));
         strcat(command, "\",\"digests\":\"");
-        for (uint32_t i = 0; i < prompt.n_boundaries; i++)
-                add_hex(command, prompt.digests[i].bytes, sizeof(prompt.digests[i].bytes));
+        for (uint32_t i = 0; i < asked->n_boundaries; i++)
+                add_hex(command, asked->digests[i].bytes, sizeof(asked->digests[i].bytes));
         strcat(command, "\"}");
         ask(command);
         ck_assert_msg(json_is_true(json_object_get(answer, "ok")), "%s", text_of(answer, "error"));
@@ -101,7 +95,7 @@ static void ask_about(const uint8_t layout_id[32])
 
 static void ask_why(void)
 {
-        ask_about(info_of(&engine).layout_id);
+        ask_about(&engine, &prompt, prompt.n_tokens);
 }
 
 static const json_t *run_of(uint32_t boundary)
@@ -434,37 +428,21 @@ START_TEST(a_session_is_asked_for_what_its_matches_missed)
 }
 END_TEST
 
-START_TEST(a_session_without_loads_is_told_so)
-{
-        struct kvt_options options = {.flags = KVT_OPEN_NO_LOADS};
-
-        start_small(0);
-        hybrid_close(&engine);
-        daemon_wait_number(&fixture, "sessions", 0);
-        ck_assert_int_eq(hybrid_open_rank(&engine, fixture.socket, NULL, &options), KVT_OK);
-        ask_match(session_id(), 0);
-        ck_assert_ptr_nonnull(strstr(text_of(answer, "error"), "KVT_OPEN_NO_LOADS"));
-        stop();
-}
-END_TEST
-
 START_TEST(after_a_restart_the_layout_is_known_before_the_engine_is_back)
 {
-        struct kvt_session_info info;
+        struct hybrid_engine gone;
 
         start_small(32 * MIB);
-        info = info_of(&engine);
         hybrid_store_run(&engine, &prompt, 1, 2, HYBRID_ALL);
         daemon_wait_written(&fixture);
-        hybrid_close(&engine);
         daemon_kill(&fixture);
+        gone = engine;
         daemon_start(&fixture);
-        ask_about(info.layout_id);
+        ask_about(&gone, &prompt, prompt.n_tokens);
         ck_assert_uint_eq(number_of(answer, "usable_boundaries"), 2);
         ck_assert_uint_eq(number_of(run_of(1), "in_host"), 0);
         expect_gap(3, HYBRID_ATTENTION, 0, "never_stored", "");
         EXPECT_SENTENCE("what was not on NVMe when the daemon started is forgotten");
-        hybrid_open(&engine, fixture.socket, NULL);
         stop();
 }
 END_TEST
@@ -504,7 +482,6 @@ int main(void)
                 a_limit_that_refused_a_store_is_named,
                 another_layout_that_has_the_prompt_is_shown_with_what_differs,
                 a_session_is_asked_for_what_its_matches_missed,
-                a_session_without_loads_is_told_so,
                 after_a_restart_the_layout_is_known_before_the_engine_is_back,
                 questions_that_make_no_sense_are_refused,
                 NULL,

@@ -148,22 +148,6 @@ def test_poll_and_wait_report_each_call_once(paged, fresh):
         paged.abort_objects(objects, waited=True).wait()
 
 
-def test_a_wait_of_microseconds_is_one(paged, fresh):
-    def waited():
-        began = time.perf_counter()
-        assert paged.wait(1e-4) == []
-        return time.perf_counter() - began
-
-    assert 1e-4 <= min(waited() for _ in range(50)) < 8e-4
-    objects = chain(fresh, 1)
-    paged.reserve_objects(objects)
-    end, found = time.monotonic() + 10, []
-    while not found and time.monotonic() < end:
-        found = paged.wait(1e-4)
-    assert found[0].call.objects is objects
-    paged.abort_objects(objects, waited=True).wait()
-
-
 def test_the_descriptor_is_readable_while_there_is_something_to_poll(paged, fresh):
     poller = select.poll()
     poller.register(paged.fileno(), select.POLLIN)
@@ -400,17 +384,6 @@ def test_a_forked_child_gets_a_clear_error_from_object_calls(paged, fresh):
     assert os.read(reader, 4096) == b",".join([b"child"] * 5)
     os.close(reader)
     os.close(writer)
-
-
-def test_a_child_that_was_forked_under_the_lock_can_close(paged):
-    with paged._lock:
-        child = os.fork()
-        if not child:
-            signal.alarm(10)
-            paged.close()
-            os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert paged.poll() == []
 
 
 def test_killed_daemon_ends_calls_and_leaves_leases_readable(daemon, paged, fresh):

@@ -8,7 +8,6 @@ import os
 import select
 import threading
 import time
-import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
 from typing import Any, AsyncIterator, Iterator, NamedTuple
@@ -23,8 +22,6 @@ from .status import Status, checked
 BATCH = 64
 #: A wait in C is cut into pieces, so that signals (Ctrl-C) are seen to.
 PIECE_S = 0.25
-#: What poll(2) cannot tell from a millisecond.
-SHORT_S = 1e-3
 
 
 class Completion(NamedTuple):
@@ -71,18 +68,6 @@ class Call:
         return self._calls.wait_call(self, timeout)
 
 
-#: Sessions of this process; in a child their locks are new, whoever held them.
-_all: weakref.WeakSet[Calls] = weakref.WeakSet()
-
-
-def _forget_holders() -> None:
-    for calls in _all:
-        calls._lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_holders)
-
-
 class _Waiter:
     """A coroutine that waits, in the event loop of whatever thread."""
 
@@ -124,7 +109,6 @@ class Calls(Handle):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        _all.add(self)
         self._calls: dict[int, Call] = {}
         self._numbers = itertools.count(1)
         self._ready: deque[Completion] = deque()
@@ -316,9 +300,6 @@ class Calls(Handle):
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
-            if left is not None and left < SHORT_S:
-                self._drain(left)
-                return self._take(max)
             self._sleep(left)
         return found
 
@@ -394,22 +375,14 @@ class Calls(Handle):
             self._wake_sleepers()
         return taken
 
-    def _drain(self, seconds: float = 0.0) -> None:
-        """Takes all that the library has to report to whoever it is for.
-
-        seconds: how long to wait for it; short, since other threads wait meanwhile.
-        """
-        timeout_ns = int(seconds * 1e9)
+    def _drain(self) -> None:
+        """Takes all that the library has to report to whoever it is for."""
         batch = ffi.new("struct kvt_completion[]", BATCH)
         n = BATCH
         # Under the lock, so that the completions of a call keep their order.
         with self._lock:
             while n == BATCH and self._session is not None:
-                if timeout_ns:
-                    n = lib.kvt_wait(self._session, batch, BATCH, timeout_ns)
-                else:
-                    n = lib.kvt_poll(self._session, batch, BATCH)
-                timeout_ns = 0
+                n = lib.kvt_poll(self._session, batch, BATCH)
                 for i in range(n):
                     self._route(batch[i])
             self._wake_sleepers()

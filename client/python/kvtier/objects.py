@@ -76,14 +76,10 @@ class Objects:
         data = digest_bytes(digests)
         self._place(_Home(len(data) // DIGEST_BYTES), 0, len(data) // DIGEST_BYTES)
         self._scatter("digest", data)
-        for view, numbers in (
-            (self.groups, group),
-            (self.shards, shard),
-            (self.boundary_tokens, boundary_tokens),
-            (self.nbytes, nbytes),
-        ):
-            if not isinstance(numbers, int) or numbers:  # the array is new: all zeros
-                fill(view, numbers)
+        fill(self.groups, group)
+        fill(self.shards, shard)
+        fill(self.boundary_tokens, boundary_tokens)
+        fill(self.nbytes, nbytes)
         flags = lib.KVT_REPLACE if replace else 0
         flags |= lib.KVT_CONTIGUOUS if contiguous else 0
         flags |= lib.KVT_BRANCH if branch else 0
