@@ -23,6 +23,7 @@ struct explainer {
         uint8_t *cells;
         const struct drop **drops; /* the newest of each cell */
         bool has_reservations;
+        uint32_t first_cell[LAYOUT_GROUPS_MAX];        /* of the groups that are stored */
         uint32_t complete[LAYOUT_GROUPS_MAX];          /* boundaries in a row up to this one */
         struct explain_block lacks[LAYOUT_GROUPS_MAX]; /* the last chunk that did */
 };
@@ -105,7 +106,7 @@ static void look_at(struct explainer *explainer)
 
 static struct explain_gap gap_of(const struct explainer *explainer, uint16_t group, uint16_t shard)
 {
-        const struct drop *drop = explainer->drops[layout_cell(explainer->layout, group, shard)];
+        const struct drop *drop = explainer->drops[explainer->first_cell[group] + shard];
         struct explain_gap gap = {.group = group, .first_shard = shard, .n_shards = 1};
 
         if (explainer->has_reservations &&
@@ -149,7 +150,7 @@ static bool next_gap(const struct explainer *explainer, uint16_t group, uint16_t
 
         if (explainer->layout->groups[group].kind == LAYOUT_SCRATCH)
                 return false;
-        cells += layout_cell(explainer->layout, group, 0);
+        cells += explainer->first_cell[group];
         while (shard < n_shards && cells[shard] != MISSING)
                 shard++;
         if (shard == n_shards)
@@ -407,8 +408,12 @@ int explain(struct daemon *daemon, const struct explain_query *query,
         explainer.layout = ret_explanation->layout;
         explainer.n_cells = layout_n_cells(explainer.layout);
         ret_explanation->limit = limit_of(explainer.layout, query);
-        for (uint16_t g = 0; g < explainer.layout->n_groups; g++)
+        for (uint16_t g = 0; g < explainer.layout->n_groups; g++) {
+                int cell = layout_cell(explainer.layout, g, 0);
+
+                explainer.first_cell[g] = cell < 0 ? 0 : (uint32_t)cell;
                 explainer.complete[g] = query->first;
+        }
         explainer.cells = calloc(explainer.n_cells, 1);
         explainer.drops = calloc(explainer.n_cells, sizeof(explainer.drops[0]));
         r = explainer.cells && explainer.drops ? walk(&explainer) : err_raise(-ENOMEM);

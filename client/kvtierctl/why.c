@@ -220,11 +220,12 @@ static int ask_of_file(struct context *context, const struct request *request, j
         }
         if (!r && request->tokens)
                 r = digests_of_tokens(context, request, &prompt);
-        if (!r && prompt.n_digests > DIGESTS_MAX)
-                command_error("only the first %u of %zu boundaries are looked at", DIGESTS_MAX,
-                              prompt.n_digests);
         if (!r)
                 r = command_ask(context, question_of(request, &prompt), ret_answer);
+        if (!r && json_u64(*ret_answer, "boundaries") < prompt.n_digests)
+                command_error("only the first %llu of %zu boundaries are looked at",
+                              (unsigned long long)json_u64(*ret_answer, "boundaries"),
+                              prompt.n_digests);
         prompt_deinit(&prompt);
         return r;
 }
