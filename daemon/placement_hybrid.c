@@ -15,6 +15,8 @@
 #define MEMORY_FACTOR 4u
 #define MEMORY_MIN    1024u
 #define MEMORY_OF_ALL 4u
+/* Of one slice of the search for states without their KV. */
+#define BROKEN_STEPS 4096u
 
 int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_max)
 {
@@ -284,6 +286,11 @@ static void kv_left(struct index *index, struct index_boundary *boundary, enum i
         hybrid_of(index)->shares[tier].n_kv--;
         if (!(node->has_state & 1u << tier))
                 list_out(index, boundary, tier);
+        if (!node->has_kv &&
+            (*live_of(index, boundary, INDEX_HOST) || *live_of(index, boundary, INDEX_NVME))) {
+                hybrid_of(index)->has_broken = true;
+                hybrid_of(index)->broken_position = INDEX_NONE;
+        }
 }
 
 void placement_hybrid_leave(struct index *index, const struct index_object *object,
@@ -579,6 +586,46 @@ void placement_hybrid_stored(struct index *index, const struct index_object *obj
         }
 }
 
+/* ---- states without their KV ---- */
+
+/* Has KV of the chain left all tiers? What was never there may still be on its way. */
+static bool has_gap(struct index *index, const struct index_boundary *boundary, uint32_t *steps)
+{
+        for (unsigned i = 0; boundary && i < PLACEMENT_WALK_MAX; i++) {
+                const struct placement_node *node = node_of(index, boundary);
+
+                if (node->flags & PLACEMENT_HAD_KV && !node->has_kv)
+                        return true;
+                *steps -= *steps > 0;
+                boundary = parent_of(index, boundary);
+        }
+        return false;
+}
+
+/*
+ * A corrupt chunk, say, leaves states behind that nothing can use. They are found in slices,
+ * by a walk over all boundaries: nobody knows what hangs on one.
+ */
+static void find_broken(struct index *index)
+{
+        struct placement_hybrid *hybrid = hybrid_of(index);
+        struct index_boundary *boundary;
+        uint32_t steps = BROKEN_STEPS;
+
+        if (!hybrid->has_broken)
+                return;
+        while ((boundary = index_scan_boundaries(index, &hybrid->broken_position, &steps))) {
+                if (!placement_is_hybrid(index_order(index), boundary) ||
+                    !node_of(index, boundary)->has_state || !has_gap(index, boundary, &steps))
+                        continue;
+                for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)
+                        if (node_of(index, boundary)->has_state & 1u << tier)
+                                list_in(index, boundary, tier, PLACEMENT_DEAD);
+        }
+        if (index_boundaries_have_ended(hybrid->broken_position))
+                hybrid->has_broken = false;
+}
+
 /* ---- victims ---- */
 
 void placement_hybrid_age(struct index *index, enum index_tier tier)
@@ -587,6 +634,7 @@ void placement_hybrid_age(struct index *index, enum index_tier tier)
         struct placement_share *share = &hybrid->shares[tier];
         const struct placement_queue *young = &share->queues[PLACEMENT_YOUNG];
 
+        find_broken(index);
         while (young->oldest) {
                 struct index_boundary *oldest = index_boundary_at(index, young->oldest);
 

@@ -11,7 +11,8 @@
  *             a conversation that goes on, or came back after it had been evicted; by use
  *   YOUNG     KV that no state in the tier makes usable, but that is new: a prefill stores
  *             its chunks before its state
- *   DEAD      such KV that is no longer new, and superseded states; goes before all else
+ *   DEAD      such KV that is no longer new, superseded states, and states whose chain has a
+ *             gap; goes before all else
  *
  * KV that a state makes usable is on none: links.children counts a boundary's own state and
  * its children for which it is above 0. When it falls to 0 the KV is dead.
@@ -82,6 +83,8 @@ struct placement_hybrid {
         uint64_t boundaries_max;
         uint32_t n_nodes; /* boundaries of such layouts in the index */
         uint32_t now_s;   /* of the last use or store */
+        bool has_broken;  /* KV left all tiers from under states: they are sought */
+        uint32_t broken_position;
 };
 
 int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_max);

@@ -205,7 +205,8 @@ static int tier_new(void **ret_self, const struct replay_sizes *sizes, const str
         tier->sizes = *sizes;
         tier->makes_room_first = makes_room_first;
         tier->chunk_tokens = trace->chunk_tokens;
-        r = index_new(&tier->index, 2 * (uint64_t)trace->n_chunks + 1, NULL);
+        /* Not the limit, as it is not for the daemon: index.objects_max. */
+        r = index_new(&tier->index, 8 * (uint64_t)trace->n_chunks + 1, NULL);
         if (!r)
                 r = index_layout(tier->index, 0, &layout_id, &tier->layout);
         if (r) {

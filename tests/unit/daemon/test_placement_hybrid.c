@@ -269,6 +269,29 @@ START_TEST(a_superseded_state_that_is_used_is_kept)
 }
 END_TEST
 
+START_TEST(states_whose_kv_has_a_gap_go_first)
+{
+        _cleanup_(index_freep) struct index *index = make();
+
+        store_kv(index, 101, 101, 1);
+        store_state(index, 101, 0, 1);
+        store_kv(index, 1, 4, 2);
+        store_state(index, 2, 0, 2);
+        store_state(index, 4, 0, 2);
+        use(index, 4, 3);
+        /* In the tier below it would be no gap. */
+        index_set_place(index, find(index, 3, KV), (struct tier_place){.claim = 1});
+        index_set_host(index, find(index, 3, KV), INDEX_NONE);
+        placement_hybrid_age(index, INDEX_HOST);
+        ck_assert_int_eq(list_of(index, 4, INDEX_HOST), PLACEMENT_PROVEN);
+        index_set_place(index, find(index, 3, KV), (struct tier_place){0});
+        index_remove(index, find(index, 3, KV));
+        evict_expecting(index, 4, PLACEMENT_ALL);
+        evict_expecting(index, 101, PLACEMENT_STATES);
+        ck_assert_int_eq(list_of(index, 2, INDEX_HOST), PLACEMENT_UNPROVEN);
+}
+END_TEST
+
 START_TEST(where_prompts_branch_the_state_stays)
 {
         _cleanup_(index_freep) struct index *index = make();
@@ -640,6 +663,7 @@ int main(void)
         tcase_add_test(tcase, a_state_that_was_never_used_goes_before_one_that_was);
         tcase_add_test(tcase, of_a_conversation_two_states_are_kept);
         tcase_add_test(tcase, a_superseded_state_that_is_used_is_kept);
+        tcase_add_test(tcase, states_whose_kv_has_a_gap_go_first);
         tcase_add_test(tcase, where_prompts_branch_the_state_stays);
         tcase_add_test(tcase, without_a_word_from_the_engine_it_is_guessed_where_a_prefill_began);
         tcase_add_test(tcase, of_one_prefill_only_the_last_state_is_proven_by_it);
