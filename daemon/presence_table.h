@@ -33,7 +33,8 @@ const struct presence_view *presence_table_view(const struct presence_table *tab
 
 /*
  * Sets a boundary's bits; inserts the entry when there is none, removes it when @present
- * is 0, unless @flags say PRESENCE_SEEN. 0 or PRESENCE_TABLE_E_FULL (counted; the entry is not there then).
+ * is 0, unless @flags say PRESENCE_SEEN. 0 or PRESENCE_TABLE_E_FULL (counted; the entry is
+ * not there then).
  */
 int presence_table_set(struct presence_table *table, uint64_t fingerprint, uint64_t present,
                        uint64_t resident, uint32_t flags);
