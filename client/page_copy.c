@@ -9,15 +9,16 @@
 /*
  * Runs from this length on go around the caches: the bytes of a chunk are more than the
  * caches hold, and the line that a plain store fetches first costs a third of the rate.
- * Where pages are small, the first touch of each costs as much as the rest of it; so the
- * first lines of a run are fetched while the AHEAD before it are copied, and more of it with
- * the last of these. Measured by tests/bench/bench_pages.c and smaller loops: at 4 KiB
- * streams and fetching ahead each give a fifth or more, from 64 KiB on streams alone count.
+ * Where pages are small, the first touch of each costs as much as the rest of it, mostly for
+ * the translation of its address. So the first line of a run is touched AHEAD runs early,
+ * and the whole of a small run is fetched while the one before the one before it is copied.
+ * Measured by tests/bench/bench_pages.c and smaller loops: at 4 KiB, streams and fetching
+ * ahead each give a fifth or more, from 64 KiB on streams alone count.
  */
 #define STREAM_BYTES_MIN 512u
 #define AHEAD            4u
-#define AHEAD_FIRST      512u  /* bytes of the run that is AHEAD runs away */
-#define AHEAD_NEXT       4096u /* bytes of the next run */
+#define AHEAD_FETCHED    2u
+#define FETCHED_MAX      4096u /* bytes of a run */
 #define LINE             64u
 
 void kvt__page_walk_init(struct kvt__page_walk *ret_walk, const struct kvt__page_list *list)
@@ -100,12 +101,6 @@ struct ahead {
         uint64_t length;
 };
 
-static void fetch(const struct ahead *ahead, uint64_t length)
-{
-        for (uint64_t at = 0; at < length && at < ahead->length; at += LINE)
-                __builtin_prefetch(ahead->bytes + at);
-}
-
 #ifdef __SSE2__
 static void stream(uint8_t *to, const uint8_t *from, uint64_t bytes, const struct ahead *ahead)
 {
@@ -141,7 +136,8 @@ static void end_streams(void)
 #else
 static void stream(uint8_t *to, const uint8_t *from, uint64_t bytes, const struct ahead *ahead)
 {
-        fetch(ahead, AHEAD_NEXT);
+        for (uint64_t at = 0; at < ahead->length; at += LINE)
+                __builtin_prefetch(ahead->bytes + at);
         memcpy(to, from, bytes);
 }
 
@@ -171,12 +167,12 @@ static struct kvt__page_run *run_at(struct window *window, uint32_t number)
 /* Reads on as far as there is room. False: no run is left to copy. */
 static bool fill(struct window *window)
 {
-        while (window->n_read - window->n_copied <= AHEAD &&
-               kvt__page_walk_next(&window->walk, run_at(window, window->n_read))) {
-                const struct kvt__page_run *run = run_at(window, window->n_read++);
-                struct ahead ahead = {source_of(window, run), run->bytes};
+        struct kvt__page_run *run = run_at(window, window->n_read);
 
-                fetch(&ahead, AHEAD_FIRST);
+        while (window->n_read - window->n_copied <= AHEAD &&
+               kvt__page_walk_next(&window->walk, run)) {
+                __builtin_prefetch(source_of(window, run));
+                run = run_at(window, ++window->n_read);
         }
         return window->n_copied < window->n_read;
 }
@@ -187,11 +183,12 @@ static void copy_run(struct window *window)
         uint8_t *to = window->is_store ? run->arena : run->page;
         struct ahead ahead = {NULL, 0};
 
-        if (window->n_copied < window->n_read) {
-                const struct kvt__page_run *next = run_at(window, window->n_copied);
+        if (window->n_copied + AHEAD_FETCHED - 1 < window->n_read) {
+                const struct kvt__page_run *next =
+                        run_at(window, window->n_copied + AHEAD_FETCHED - 1);
 
                 ahead.bytes = source_of(window, next);
-                ahead.length = next->bytes < AHEAD_NEXT ? next->bytes : AHEAD_NEXT;
+                ahead.length = next->bytes < FETCHED_MAX ? next->bytes : FETCHED_MAX;
         }
         if (run->bytes < STREAM_BYTES_MIN)
                 memcpy(to, source_of(window, run), run->bytes);
