@@ -648,6 +648,9 @@ struct kvt_match {
  * Scratch groups need nothing. A hint, confirmed by kvt_acquire(), which also says who
  * wrote each object and when (the layout id is the session's); `kvtierctl show` says so
  * later. No system call, no lock, no allocation. All zeros while the daemon is away.
+ *
+ * The session keeps the digests of the last 16 queries that found less than they asked for
+ * (at most 512 of each, 256 KiB in all): `kvtierctl why` has the library asked for them.
  */
 KVT_API enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_query *query,
                                   struct kvt_match *ret_match);
