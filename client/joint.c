@@ -413,7 +413,7 @@ void kvt__joint_match(const struct kvt__table *table, const struct kvt_match_que
         match->tokens = match->boundaries * needs->chunk_tokens;
         if (query->n_usable)
                 tell_usable(&walk);
-        if (query->flags & KVT_MATCH_CHECKPOINT && needs->has_paged)
+        if (query->flags & KVT_MATCH_CHECKPOINT && needs->has_paged && needs->has_state)
                 tell_checkpoint(&walk, limit);
         if (query->flags & KVT_MATCH_STATE && needs->has_state)
                 tell_state(&walk, walked, limit);

@@ -557,7 +557,7 @@ KVT_API void kvt_page_map_free(struct kvt_page_map *map);
  * and KVT_UNAVAILABLE, where it waits for the copying to stop; such objects may have been
  * stored all the same, a set whole. KVT_INVALID at submit for a (group, shard) that @map
  * lacks, a slot that does not exist, or a wrong number of slots. Of kvt_call.flags it takes
- * KVT_CALL_WAITED alone.
+ * KVT_CALL_WAITED and KVT_CALL_BYPASS.
  */
 KVT_API enum kvt_status kvt_store_pages(struct kvt_session *session, const struct kvt_call *call,
                                         struct kvt_page_map *map, struct kvt_object *objects,
@@ -648,6 +648,9 @@ struct kvt_match {
  * Scratch groups need nothing. A hint, confirmed by kvt_acquire(), which also says who
  * wrote each object and when (the layout id is the session's); `kvtierctl show` says so
  * later. No system call, no lock, no allocation. All zeros while the daemon is away.
+ *
+ * The session keeps the digests of the last 16 queries that found less than they asked for
+ * (at most 512 of each, 256 KiB in all): `kvtierctl why` has the library asked for them.
  */
 KVT_API enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_query *query,
                                   struct kvt_match *ret_match);

@@ -64,7 +64,7 @@ enum drop_reason {
 #define DROP_RULES(X)                                                                              \
         X(NONE, "")                                                                                \
         X(OLDEST, "least recently used, tail first")                                               \
-        X(STATE, "state that was due: see unproven and proven states")                             \
+        X(STATE, "next of the states: never used, or used longest ago")                            \
         X(USELESS, "no state made it usable, or a later state superseded it")
 
 enum drop_rule {

@@ -178,6 +178,16 @@ END_TEST
 
 /* ---- what is not copied ---- */
 
+static enum kvt_status load_status(struct paged_engine *engine, uint32_t flags,
+                                   struct kvt_object objects[N_GROUPS])
+{
+        enum kvt_status status = paged_load(engine, flags, NULL, objects, N_GROUPS).status;
+
+        for (unsigned i = 0; i < N_GROUPS; i++)
+                ck_assert_int_eq(objects[i].status, status);
+        return status;
+}
+
 START_TEST(what_is_stored_already_is_not_copied)
 {
         struct paged_engine engine;
@@ -336,6 +346,34 @@ START_TEST(a_map_that_is_not_the_layout_is_refused_by_name)
 }
 END_TEST
 
+START_TEST(a_call_that_bypasses_the_cache_moves_nothing)
+{
+        struct kvt_call call = paged_options(KVT_CALL_BYPASS, 3);
+        struct kvt_object stored[N_GROUPS];
+        uint32_t slots[N_GROUPS][SLOTS_MAX];
+        struct paged_engine engine;
+        uint64_t id;
+
+        daemon_fixture_init(&fixture, NULL);
+        engine = paged_open(fixture.socket);
+        paged_boundary(1, stored, slots, 0, 1);
+        ck_assert_int_eq(kvt_store_pages(engine.session, &call, engine.map, stored, N_GROUPS, &id),
+                         KVT_OK);
+        ck_assert_int_eq(paged_wait(&engine, id).status, KVT_REFUSED);
+        for (unsigned i = 0; i < N_GROUPS; i++)
+                ck_assert_int_eq(stored[i].status, KVT_REFUSED);
+        ck_assert_int_eq(paged_store(&engine, 0, stored, N_GROUPS), KVT_OK);
+        memset(engine.memory, 0, engine.memory_bytes);
+        ck_assert_int_eq(load_status(&engine, KVT_CALL_BYPASS, stored), KVT_MISS);
+        ck_assert_uint_eq(*paged_byte(&engine, FULL, 0, 0), 0);
+        ck_assert_int_eq(load_status(&engine, 0, stored), KVT_OK);
+        ck_assert_uint_eq(*paged_byte(&engine, FULL, 0, 0), UNTOUCHED);
+        expect_nothing_leased();
+        paged_close(&engine);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 START_TEST(while_rows_of_other_processes_are_missing_nothing_is_moved)
 {
         static const struct kvt_row known = {.page_bytes = 4096};
@@ -398,6 +436,7 @@ int main(void)
                 of_a_set_with_a_member_that_finds_no_room_nothing_is_stored,
                 slots_that_do_not_exist_or_do_not_fit_refuse_the_call,
                 a_map_that_is_not_the_layout_is_refused_by_name,
+                a_call_that_bypasses_the_cache_moves_nothing,
                 while_rows_of_other_processes_are_missing_nothing_is_moved,
                 NULL,
         };

@@ -336,6 +336,30 @@ START_TEST(a_checkpoint_pays_where_prompts_branch_without_a_state)
 }
 END_TEST
 
+START_TEST(a_branch_counts_when_its_kv_is_gone)
+{
+        struct kvt_match_query query = {.n_digests = 40, .flags = KVT_MATCH_CHECKPOINT};
+
+        begin_layout();
+        add_group(LAYOUT_ATTENTION, 1, 100);
+        add_group(LAYOUT_STATE, 1, 5000);
+        world_init(&world, 40);
+        world_put(&world, 1, 0, 0, true);
+        for (uint32_t b = 1; b <= 30; b++)
+                world_set_flags(&world, b, PRESENCE_SEEN | PRESENCE_HAS_CHILD);
+        ck_assert_uint_eq(world_match(&world, &query).kv_boundaries, 1);
+        ck_assert_uint_eq(world_match(&world, &query).checkpoint_boundaries, 30);
+        /* It has a state already; or no prompt went on behind it. */
+        world_put(&world, 30, 1, 0, true);
+        ck_assert_uint_eq(world_match(&world, &query).checkpoint_boundaries, 0);
+        world_set_flags(&world, 31, PRESENCE_SEEN);
+        ck_assert_uint_eq(world_match(&world, &query).checkpoint_boundaries, 0);
+        query.n_digests = 20; /* the prompt adds nothing to what was seen */
+        ck_assert_uint_eq(world_match(&world, &query).checkpoint_boundaries, 0);
+        world_deinit(&world);
+}
+END_TEST
+
 /* ---- random layouts and holes ---- */
 
 static uint64_t random_state = UINT64_C(0x9e3779b97f4a7c15);
@@ -484,6 +508,7 @@ static Suite *joint_suite(void)
         tcase_add_test(claims, layouts_above_64_cells_look_into_all_banks);
         tcase_add_test(claims, the_nearest_state_is_found_where_kv_is_gone);
         tcase_add_test(claims, a_checkpoint_pays_where_prompts_branch_without_a_state);
+        tcase_add_test(claims, a_branch_counts_when_its_kv_is_gone);
         suite_add_tcase(suite, claims);
         tcase_set_timeout(random, 1500);
         tcase_add_test(random, random_layouts_with_random_holes_match_as_is_obvious);
