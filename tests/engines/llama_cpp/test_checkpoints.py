@@ -130,3 +130,14 @@ def test_a_checkpoint_that_is_not_what_it_should_be_is_refused(engine, open_stor
     engine.decode(tokens[64:128])
     assert store.checkpoint(tokens[:128]) is Status.OK
     assert store.load(tokens[:190]) == 128 == engine.held()
+
+
+def test_a_state_of_more_tokens_is_never_cropped(engine, open_store, text):
+    store = open_store(engine)
+    tokens = text(engine, 100)
+    store.prefill(tokens, engine.decode)
+    n, data = store.session.get(tokens)
+    assert n == 99
+    assert store.session.put(tokens[:64], data) is Status.OK
+    assert store.load(tokens[:80]) == 0 == engine.held()
+    assert store.load(tokens) == 99
