@@ -99,7 +99,7 @@ def _config_text(config: Any) -> str:
     fields = config.to_dict()
     for name in ("_name_or_path", "_commit_hash", "transformers_version"):
         fields.pop(name, None)
-    return json.dumps(fields, sort_keys=True, default=str)
+    return json.dumps(fields, sort_keys=True)
 
 
 def _dtype_name(dtype: torch.dtype) -> str:

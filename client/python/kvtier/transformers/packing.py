@@ -34,24 +34,20 @@ class Packing:
     def state_bytes(self, boundary: int) -> int:
         return len(self._header(boundary)) + sum(part.nbytes for part in self._states(boundary))
 
-    def pack_chunk(self, cache: Any, boundary: int) -> memoryview:
+    def pack_chunk(self, cache: Any, boundary: int, buffer: torch.Tensor) -> None:
         """The chunk that ends at a boundary; they count from 1."""
-        buffer = torch.empty(self.template.page_bytes, dtype=torch.uint8)
         for part, view in _views(buffer, 0, self.template.pages):
             view.copy_(self._rows(part, cache, boundary))
-        return memoryview(memory_of(buffer))
 
     def unpack_chunk(self, cache: Any, boundary: int, buffer: torch.Tensor) -> None:
         for part, view in _views(buffer, 0, self.template.pages):
             self._rows(part, cache, boundary).copy_(view)
 
-    def pack_state(self, cache: Any, boundary: int) -> memoryview:
+    def pack_state(self, cache: Any, boundary: int, buffer: torch.Tensor) -> None:
         header = self._header(boundary)
-        buffer = torch.empty(self.state_bytes(boundary), dtype=torch.uint8)
         memory_of(buffer)[: len(header)] = bytearray(header)
         for part, view in _views(buffer, len(header), self._states(boundary)):
             view.copy_(part.get(cache))
-        return memoryview(memory_of(buffer))
 
     def unpack_state(self, cache: Any, boundary: int, buffer: torch.Tensor) -> None:
         header = self._header(boundary)

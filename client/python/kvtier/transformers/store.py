@@ -134,16 +134,21 @@ class CacheStore:
     def _write(self, cache: Any, batch: Batch) -> int:
         """Fills in what has been reserved; returns how many bytes that was."""
         written = 0
+        buffer = _buffer_for(batch)
         for i, name in enumerate(batch.names):
-            if batch.objects.statuses[i] == Status.OK:
-                batch.objects.write(i, self._pack(cache, name))
-                written += name.nbytes
+            if batch.objects.statuses[i] != Status.OK:
+                continue
+            data = buffer[: name.nbytes]
+            if self._is_state(name):
+                self._packing.pack_state(cache, name.boundary, data)
+            else:
+                self._packing.pack_chunk(cache, name.boundary, data)
+            batch.objects.write(i, memory_of(data))
+            written += name.nbytes
         return written
 
-    def _pack(self, cache: Any, name: Name) -> memoryview:
-        if self.exact and name.group == self._state:
-            return self._packing.pack_state(cache, name.boundary)
-        return self._packing.pack_chunk(cache, name.boundary)
+    def _is_state(self, name: Name) -> bool:
+        return self.exact and name.group == self._state
 
     def _batches(self, boundary: int) -> Iterator[Sequence[Name]]:
         """All that a boundary needs, in order, as much at once as may be leased."""
@@ -211,16 +216,22 @@ class CacheStore:
 
     def _read(self, cache: Any, batch: Batch) -> int:
         """Copies, always: layers write into their tensors, and leased memory is others', too."""
+        buffer = _buffer_for(batch)
         for i, name in enumerate(batch.names):
             if (found := batch.objects.nbytes[i]) != name.nbytes:
                 raise Unusable(f"an object has {found} bytes in place of {name.nbytes}")
-            buffer = torch.empty(name.nbytes, dtype=torch.uint8)
-            batch.objects.read_into(i, memory_of(buffer))
-            if self.exact and name.group == self._state:
-                self._packing.unpack_state(cache, name.boundary, buffer)
+            data = buffer[: name.nbytes]
+            batch.objects.read_into(i, memory_of(data))
+            if self._is_state(name):
+                self._packing.unpack_state(cache, name.boundary, data)
             else:
-                self._packing.unpack_chunk(cache, name.boundary, buffer)
+                self._packing.unpack_chunk(cache, name.boundary, data)
         return sum(name.nbytes for name in batch.names)
+
+
+def _buffer_for(batch: Batch) -> torch.Tensor:
+    """For one object of the batch after the other: fresh memory would cost more than a copy."""
+    return torch.empty(max(name.nbytes for name in batch.names), dtype=torch.uint8)
 
 
 def _token_ids(ids: Any) -> array[int]:
