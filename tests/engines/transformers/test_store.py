@@ -2,7 +2,11 @@
 """What is a miss, what is refused, and with which words."""
 import json
 import logging
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +15,7 @@ from transformers import cache_utils
 
 from kvtier import Identity, Status
 from kvtier.transformers import CacheStore, fingerprint
+from kvtier.transformers import store as store_module
 from kvtier.transformers.layers import roles_of
 
 HYBRID = "qwen3_next"
@@ -64,6 +69,17 @@ def test_salts_and_adapters_do_not_meet(stored, prompt):
         assert model.store.load(prompt, identity=identity) is None
         model.store.save(model.cache, prompt[:, :TOKENS], identity=identity)
         assert model.store.load(prompt, identity=identity).tokens == TOKENS
+
+
+@pytest.mark.parametrize("family", ["qwen3", HYBRID])
+def test_generate_goes_on_from_a_loaded_cache(stored, prompt, family):
+    model = stored("generate", family=family)
+    ids = prompt[:, : TOKENS + 1]
+    options = dict(max_new_tokens=8, do_sample=False, eos_token_id=None)
+    expected = model.model.generate(ids, **options)
+    loaded = model.store.load(ids)
+    assert loaded.tokens == TOKENS
+    assert torch.equal(model.model.generate(ids, cache=loaded.cache, **options), expected)
 
 
 def test_other_tokens_miss(stored, prompt):
@@ -129,6 +145,67 @@ def test_loaded_caches_do_not_share_memory(stored, prompt):
     model = stored("copies")
     first = model.go_on(model.store.load(prompt).cache, prompt, TOKENS)
     assert torch.equal(model.go_on(model.store.load(prompt).cache, prompt, TOKENS), first)
+
+
+@pytest.mark.parametrize("family", ["qwen3", HYBRID])
+def test_long_caches_move_in_batches(stored, prompt, monkeypatch, family):
+    monkeypatch.setattr(store_module, "LEASED_SHARE", 1 << 40)
+    model = stored("batches", family=family)
+    assert len(list(model.store._batches(3))) == 3
+    loaded = model.store.load(prompt)
+    expected = model.go_on(model.cache, prompt, TOKENS)
+    assert torch.equal(model.go_on(loaded.cache, prompt, TOKENS), expected)
+
+
+def test_save_that_breaks_off_leaves_nothing(model_of, prompt, monkeypatch):
+    """A chunk is not visible without the state that is to come with it."""
+    model = model_of(HYBRID)
+    model.open(name="broken off")
+    cache, ids = model.prefill(prompt, TOKENS), prompt[:, :TOKENS]
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.store._packing, "pack_state", fail)
+        with pytest.raises(KeyboardInterrupt):
+            model.store.save(cache, ids)
+    digests = model.store._digests(ids, TOKENS, Identity())
+    match = model.store.session.match(b"".join(digests))
+    assert (match.boundaries, match.kv_boundaries) == (0, 2)
+    assert model.store.save(cache, ids).tokens == TOKENS
+    assert model.store.load(prompt).tokens == TOKENS
+
+
+OTHER_PROCESS = """
+import sys, torch
+sys.path[:0] = sys.argv[1:3]
+from conftest import Model, TOKENS
+prompt = torch.tensor([[int(word) for word in sys.argv[5].split(",")]])
+daemon = type("Daemon", (), {"socket": sys.argv[3]})
+model = Model(daemon, sys.argv[4])
+model.open(name="processes")
+loaded = model.store.load(prompt)
+logits = model.go_on(loaded.cache, prompt, loaded.tokens)
+print(model.store.session.info().layout_id.hex(), logits.numpy().tobytes().hex())
+"""
+
+
+def test_another_process_goes_on(stored, daemon, prompt):
+    """Neither layout nor keys depend on the process or on the seed of its hashes."""
+    model = stored("processes")
+    daemon.restart()
+    here = Path(__file__).parent
+    ids = ",".join(map(str, prompt[0].tolist()))
+    command = [sys.executable, "-c", OTHER_PROCESS, here, here.parent, daemon.socket, HYBRID, ids]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONHASHSEED": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    layout_id, logits = done.stdout.split()
+    assert layout_id == model.store.session.info().layout_id.hex()
+    expected = model.go_on(model.cache, prompt, TOKENS)
+    assert logits == expected.numpy().tobytes().hex()
 
 
 # ---- refused by name ----
@@ -277,10 +354,11 @@ def flip_stored_bytes(daemon, needle):
 def test_damaged_chunk_is_a_miss(stored, daemon, prompt, family, left):
     """Of attention what is above it still serves; a state needs all chunks."""
     model = stored("damaged", family=family)
-    chunk = bytes(model.store._packing.pack_chunk(model.cache, 2))
+    chunk = torch.empty(1 << 20, dtype=torch.uint8)
+    model.store._packing.pack_chunk(model.cache, 2, chunk)
     model.store.close()
     daemon.stop()
-    assert flip_stored_bytes(daemon, chunk[: 1 << 12])
+    assert flip_stored_bytes(daemon, chunk[: 1 << 12].numpy().tobytes())
     daemon.start()
     model.open()
     assert model.store.find(prompt) == TOKENS
