@@ -104,8 +104,9 @@ def test_saving_twice_writes_once(stored, prompt):
     assert (saved.status, saved.tokens, saved.nbytes) == (Status.OK, TOKENS, 0)
 
 
-def test_states_between_boundaries_are_not_stored(model_of, prompt, caplog):
-    model = model_of(HYBRID)
+@pytest.mark.parametrize("family", [HYBRID, "deepseek_v4"])
+def test_states_between_boundaries_are_not_stored(model_of, prompt, caplog, family):
+    model = model_of(family)
     model.open(name="between")
     tokens = TOKENS + 1
     saved = model.store.save(model.prefill(prompt, tokens), prompt[:, :tokens])

@@ -105,9 +105,11 @@ class CacheStore:
         """
         tokens = _token_ids(ids)
         boundary, beyond = divmod(len(tokens), self.chunk_tokens)
-        why = self._template.misfit(describe(cache), len(tokens))
-        if not why and beyond and self.exact:
+        found = describe(cache)
+        if beyond and self.exact:
             why = f"it ends {beyond} tokens behind a boundary, where its state serves nobody"
+        else:
+            why = self._template.misfit(found, len(tokens)) or ""
         if why:
             log.warning("a cache was not stored: %s", why)
             return Saved(0, 0, Status.REFUSED, why)
@@ -122,13 +124,13 @@ class CacheStore:
             with self._calls.reserved(names, digests, number) as batch:
                 status = batch.status
                 if status is Status.OK:
-                    written += self._write(cache, batch)
+                    nbytes = self._write(cache, batch)
                     status = self._calls.commit(batch, number)
             if status is not Status.OK:
                 log.info("a cache was not stored whole: %s", status.text)
                 stored = 0 if self.exact else stored
                 return Saved(stored * self.chunk_tokens, written, status, status.text)
-            stored = names[-1].boundary
+            stored, written = names[-1].boundary, written + nbytes
         return Saved(stored * self.chunk_tokens, written)
 
     def _write(self, cache: Any, batch: Batch) -> int:
