@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What vLLM's configuration says about the meaning of its bytes.
+
+Scheduler and workers build the same description from the same configuration, each in its own
+process, so that their sessions belong to one layout. What only a worker knows, the bytes of
+its pages, is the row of its shard: see `kvtier.h`, KVT_OPEN_PARTIAL_LAYOUT.
+"""
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+import vllm
+from vllm.platforms import current_platform
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+    iter_layer_specs,
+)
+
+from .. import Group, GroupKind, Layout, Row, Tensor
+
+#: Hashes that are not the same in every process, or that an attacker can make collide.
+UNSHAREABLE_HASHES = ("xxhash", "xxhash_cbor")
+
+#: Of a layout that the presence table can be asked about key by key.
+CELLS_MAX = 64
+
+
+class Refused(ValueError):
+    """This engine cannot use kvtier; the text says why, and what would help."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"kvtier: {why}")
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """One of vLLM's KV cache groups, as all its processes see it."""
+
+    group_id: int  #: vLLM's number, as in its keys; its place in `Engine.groups` is kvtier's
+    kind: GroupKind
+    page_tokens: int
+    window_tokens: int
+    dtype: str
+    layers: tuple[str, ...]
+
+    @property
+    def is_state(self) -> bool:
+        return self.kind is GroupKind.STATE
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Everything but the rows."""
+
+    identity: dict[str, Any]  #: members of `kvtier.Layout`
+    engine_id: bytes
+    groups: tuple[GroupFacts, ...]
+    chunk_tokens: int
+    tokens_per_hash: int
+    blocks_per_chunk: int
+    rank: int
+    n_ranks: int
+    replicated: bool  #: every rank holds the same bytes
+
+    @property
+    def shards(self) -> int:
+        return 1 if self.replicated else self.n_ranks
+
+    @property
+    def shard(self) -> int:
+        """Of this worker."""
+        return 0 if self.replicated else self.rank
+
+    def layout(self, pages: Sequence[Sequence[Tensor]] = ()) -> Layout:
+        """pages: of each group the tensors of one page of this worker; none: a scheduler."""
+        groups = [
+            Group(
+                name=f"{i}.{facts.kind.name.lower()}",
+                kind=facts.kind,
+                page_tokens=0 if facts.is_state else facts.page_tokens,
+                window_tokens=facts.window_tokens,
+                shards=self.shards,
+                rows=[self._row(pages[i])] if pages else (),
+            )
+            for i, facts in enumerate(self.groups)
+        ]
+        return Layout(groups=groups, chunk_tokens=self.chunk_tokens, **self.identity)
+
+    def _row(self, tensors: Sequence[Tensor]) -> Row:
+        return Row(self.shard, sum(tensor.bytes for tensor in tensors), tensors=tensors)
+
+
+def describe(vllm_config: Any, kv_cache_config: Any, offloading: Any, weights: str) -> Engine:
+    """offloading: vLLM's OffloadingConfig. Raises Refused."""
+    check(vllm_config, offloading)
+    groups = tuple(
+        _group_facts(group, kv_cache_config.kv_cache_groups[group.group_id])
+        for group in offloading.groups
+    )
+    sizes = {facts.page_tokens for facts in groups}
+    if len(sizes) > 1:
+        raise Refused(f"cache groups with blocks of {sorted(sizes)} tokens; one size is needed")
+    parallel = offloading.parallel
+    shards = 1 if offloading.replicated_layout else parallel.world_size
+    if len(groups) * shards > CELLS_MAX:
+        raise Refused(f"{len(groups)} cache groups on {shards} ranks: more than {CELLS_MAX} cells")
+    return Engine(
+        identity=_identity(vllm_config, offloading, weights),
+        engine_id=hashlib.sha256(offloading.engine_id.encode()).digest()[:16],
+        groups=groups,
+        chunk_tokens=sizes.pop() * offloading.cache.blocks_per_chunk,
+        tokens_per_hash=offloading.cache.tokens_per_hash,
+        blocks_per_chunk=offloading.cache.blocks_per_chunk,
+        rank=parallel.rank,
+        n_ranks=parallel.world_size,
+        replicated=offloading.replicated_layout,
+    )
+
+
+def check(vllm_config: Any, offloading: Any) -> None:
+    cache = vllm_config.cache_config
+    algorithm = cache.prefix_caching_hash_algo
+    if algorithm in UNSHAREABLE_HASHES:
+        raise Refused(
+            f"--prefix-caching-hash-algo {algorithm}: its block hashes differ from process to "
+            "process, or can be made to collide; use sha256 or sha256_cbor"
+        )
+    if not cache.enable_prefix_caching:
+        raise Refused("prefix caching is off, so that blocks have no hashes")
+    if offloading.canonical_layout:
+        raise Refused("canonical_layout is not for this connector: each rank keeps its own pages")
+    if vllm_config.parallel_config.pipeline_parallel_size > 1 and offloading.replicated_layout:
+        raise Refused("replicated pages under pipeline parallelism")
+
+
+def _group_facts(group: Any, kv_cache_group: Any) -> GroupFacts:
+    # Workers keep the spec of every layer, schedulers one for all.
+    spec = next(iter(iter_layer_specs(kv_cache_group.kv_cache_spec)))
+    kind, window = _kind(spec)
+    return GroupFacts(
+        group_id=group.group_id,
+        kind=kind,
+        page_tokens=group.tokens_per_block,
+        window_tokens=window,
+        dtype=_dtype(spec),
+        layers=tuple(group.layer_names),
+    )
+
+
+def _kind(spec: Any) -> tuple[GroupKind, int]:
+    if isinstance(spec, MambaSpec):
+        return GroupKind.STATE, 0
+    if isinstance(spec, SlidingWindowSpec):
+        return GroupKind.WINDOW, spec.sliding_window + spec.extra_retained_tokens
+    if isinstance(spec, ChunkedLocalAttentionSpec):
+        return GroupKind.WINDOW, spec.attention_chunk_size
+    if isinstance(spec, FullAttentionSpec):
+        return GroupKind.ATTENTION, 0
+    raise Refused(f"cache groups of {type(spec).__name__}")
+
+
+def _dtype(spec: Any) -> str:
+    dtypes = getattr(spec, "dtypes", None) or (spec.dtype,)
+    return ",".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
+def _identity(vllm_config: Any, offloading: Any, weights: str) -> dict[str, Any]:
+    model, parallel = vllm_config.model_config, offloading.parallel
+    speculative = vllm_config.speculative_config
+    return dict(
+        model=model.model,
+        revision=";".join(filter(None, (str(model.revision or ""), weights))),
+        model_dtype=str(model.dtype).removeprefix("torch."),
+        kv_dtype=offloading.model.dtype,
+        engine="vllm",
+        engine_build=f"{vllm.__version__} {current_platform.device_type}",
+        kernel_layout=" ".join(
+            f"{name}={value}"
+            for name, value in (
+                ("layout", offloading.kv_cache_layout),
+                ("quantization", model.quantization),
+                ("runner", "2" if vllm_config.use_v2_model_runner else "1"),
+            )
+        ),
+        replay_mode=str(vllm_config.cache_config.mamba_cache_mode),
+        draft_tokens=speculative.num_speculative_tokens if speculative else 0,
+        tp=parallel.tp_size,
+        pp=parallel.pp_size,
+        cp=parallel.pcp_size * parallel.dcp_size,
+    )

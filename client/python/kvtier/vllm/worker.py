@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker's side: moves pages between vLLM's tensors and the daemon's memory.
+
+The library copies, in a thread of its own. Stores of a step are one call for all pages, and
+one set for the states of each boundary, which are of use together only. A store that fails is
+dropped, a load that fails is told. All in the worker's main thread.
+"""
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Sequence
+
+from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+
+from .. import Call, Objects, PageGroup, PageMap, PageView, Session, Status, Tensor
+from .engine import Engine, Refused
+from .options import Options
+from .transfer import KeysSpec, Piece, pieces
+
+STORED = (Status.OK, Status.ALREADY_HAVE)
+#: Calls have deadlines; this is how often a wait for them looks again.
+WAIT_S = 1.0
+
+
+@dataclass
+class Job:
+    """A job of vLLM's, which may take several calls."""
+
+    number: int
+    is_load: bool
+    calls: int = 0
+    success: bool = True
+    nbytes: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class Item:
+    """One object that a job stores or loads."""
+
+    job: Job
+    spec: KeysSpec
+    piece: Piece
+
+    @property
+    def group(self) -> int:
+        return self.spec.groups[self.piece.key]
+
+    @property
+    def digest(self) -> bytes:
+        return self.spec.digest(self.piece.key)
+
+    @property
+    def end(self) -> int:
+        return self.spec.ends[self.piece.key]
+
+
+class KvtierWorker(OffloadingWorker):
+    def __init__(
+        self, session: Session, engine: Engine, options: Options, kv_caches: Any
+    ) -> None:
+        self._session, self._engine, self._options = session, engine, options
+        self._is_state = [facts.is_state for facts in engine.groups]
+        self._page_bytes = [sum(ref.page_size_bytes for ref in refs) for refs in refs_of(kv_caches)]
+        self._map = PageMap(session, page_groups(engine, kv_caches))
+        self._jobs: dict[int, Job] = {}
+        self._queue: list[Item] = []
+        self._calls: dict[Call, list[Item]] = {}
+        self._finished: list[TransferResult] = []
+        self._sets = itertools.count(1)
+
+    # ---- what vLLM calls ----
+
+    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        """Queues; `flush` submits what a step has to store."""
+        job = self._jobs[job_id] = Job(job_id, is_load=False)
+        found = pieces(dst_spec, src_spec, self._engine.blocks_per_chunk, self._is_state, True)
+        items = [item for piece in found if self._is_mine(item := Item(job, dst_spec, piece))]
+        self._queue += items
+        if not items:
+            self._finish(job)
+        return True
+
+    def submit_load(
+        self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False
+    ) -> bool:
+        """expedited: of vLLM 0.33; loads do not wait for stores here anyway."""
+        job = self._jobs[job_id] = Job(job_id, is_load=True)
+        found = pieces(src_spec, dst_spec, self._engine.blocks_per_chunk, self._is_state, False)
+        items = [Item(job, src_spec, piece) for piece in found]
+        if len(items) != len(src_spec):
+            job.success = False
+            self._finish(job)
+            return True
+        whole = [item for item in items if self._is_whole(item)]
+        self._load(whole, src_spec.token or None)
+        # Pages of a chunk are nobody's to adopt, but the scheduler's lease keeps them there.
+        self._load([item for item in items if not self._is_whole(item)], None)
+        return True
+
+    def get_finished(self) -> list[TransferResult]:
+        self.flush()
+        self._take(self._session.poll())
+        finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self, job_ids: set[int]) -> None:
+        """Until none of them touches vLLM's memory any more."""
+        self.flush()
+        while not self._jobs.keys().isdisjoint(job_ids):
+            self._take(self._session.wait(WAIT_S))
+
+    def shutdown(self) -> None:
+        self.wait(set(self._jobs))
+        self._map.close()
+        self._session.close()
+
+    # ---- stores ----
+
+    def flush(self) -> None:
+        """Submits the stores that are queued."""
+        queue, self._queue = self._queue, []
+        self._store([item for item in queue if not self._is_state[item.group]], 0)
+        states: dict[bytes, list[Item]] = defaultdict(list)
+        for item in queue:
+            if self._is_state[item.group]:
+                states[item.digest].append(item)
+        for items in states.values():
+            self._store(items, next(self._sets))
+
+    def _store(self, items: list[Item], set_id: int) -> None:
+        if not items:
+            return
+        objects = Objects(
+            b"".join(item.digest for item in items),
+            group=[item.group for item in items],
+            shard=self._engine.shard,
+            parents=b"".join(item.spec.parent(item.piece.key) for item in items),
+            boundary_tokens=[item.end for item in items],
+            hit_tokens=[min(item.spec.hit_tokens, item.end) for item in items],
+        )
+        self._set_slots(objects, items)
+        timeout = self._options.store_timeout
+        self._track(
+            self._session.store_pages(self._map, objects, set_id=set_id, timeout=timeout), items
+        )
+
+    def _is_mine(self, item: Item) -> bool:
+        """What all ranks hold is stored by one of them."""
+        if not self._engine.replicated:
+            return True
+        boundary = item.end // self._engine.chunk_tokens
+        return self._session.is_mine(item.group, self._engine.shard, boundary)
+
+    # ---- loads ----
+
+    def _is_whole(self, item: Item) -> bool:
+        per_chunk = self._engine.blocks_per_chunk
+        return self._is_state[item.group] or len(item.piece.blocks) == per_chunk
+
+    def _load(self, items: list[Item], token: bytes | None) -> None:
+        if not items:
+            return
+        objects = Objects(
+            b"".join(item.digest for item in items),
+            group=[item.group for item in items],
+            shard=self._engine.shard,
+        )
+        if not self._is_whole(items[0]):
+            pages = [item.piece.first + i for item in items for i in range(len(item.piece.blocks))]
+            objects.set_pages(pages, [len(item.piece.blocks) for item in items])
+        self._set_slots(objects, items)
+        timeout = self._options.load_timeout
+        self._track(
+            self._session.load_pages(self._map, objects, token=token, timeout=timeout), items
+        )
+
+    # ---- calls ----
+
+    @staticmethod
+    def _set_slots(objects: Objects, items: Sequence[Item]) -> None:
+        slots = [block for item in items for block in item.piece.blocks]
+        objects.set_slots(slots, [len(item.piece.blocks) for item in items])
+
+    def _track(self, call: Call, items: list[Item]) -> None:
+        for job in {id(item.job): item.job for item in items}.values():
+            job.calls += 1
+        self._calls[call] = items
+        if call.done:
+            assert call.completion
+            self._take([call.completion])
+
+    def _take(self, completions: Iterable[Any]) -> None:
+        for completion in completions:
+            items = self._calls.pop(completion.call, [])
+            reached = completion.call.id != 0
+            statuses = completion.call.objects.statuses if reached else ()
+            for item, status in itertools.zip_longest(items, statuses):
+                if status in STORED:
+                    item.job.nbytes += len(item.piece.blocks) * self._page_bytes[item.group]
+                else:
+                    item.job.success = False
+            for job in {id(item.job): item.job for item in items}.values():
+                job.calls -= 1
+                if not job.calls:
+                    self._finish(job)
+
+    def _finish(self, job: Job) -> None:
+        del self._jobs[job.number]
+        self._finished.append(
+            TransferResult(
+                job_id=job.number,
+                success=job.success or not job.is_load,
+                transfer_size=job.nbytes,
+                transfer_time=time.monotonic() - job.began,
+            )
+        )
+
+
+# ---- vLLM's tensors ----
+
+
+def refs_of(kv_caches: Any) -> Any:
+    return kv_caches.group_data_refs
+
+
+def page_tensors(engine: Engine, kv_caches: Any) -> list[list[Tensor]]:
+    """What a page of each group is made of, for the layout. Raises Refused."""
+    return [
+        [
+            Tensor(f"{i}.{_layer(facts.layers, i, refs)}", facts.dtype, ref.page_size_bytes)
+            for i, ref in enumerate(refs)
+        ]
+        for facts, refs in zip(engine.groups, _checked(kv_caches))
+    ]
+
+
+def page_groups(engine: Engine, kv_caches: Any) -> list[PageGroup]:
+    return [
+        PageGroup(
+            [_view(kv_caches.tensors[ref.tensor_idx].tensor, ref.page_size_bytes) for ref in refs],
+            n_pages=kv_caches.tensors[refs[0].tensor_idx].tensor.shape[0],
+            group=i,
+            shard=engine.shard,
+        )
+        for i, refs in enumerate(_checked(kv_caches))
+    ]
+
+
+def _checked(kv_caches: Any) -> Any:
+    for tensor in kv_caches.tensors:
+        if tensor.tensor.device.type != "cpu":
+            device = tensor.tensor.device
+            raise Refused(f"the KV cache is on {device}; page maps are of host memory")
+    if not all(kv_caches.group_data_refs):
+        raise Refused("this rank holds no layer of some cache group")
+    return kv_caches.group_data_refs
+
+
+def _layer(layers: Sequence[str], i: int, refs: Sequence[Any]) -> str:
+    return layers[i] if len(layers) == len(refs) else "packed"
+
+
+def _view(tensor: Any, page_bytes: int) -> PageView:
+    size = tensor.element_size()
+    return PageView(tensor.data_ptr(), tensor.stride(0) * size, page_bytes, owner=tensor)
