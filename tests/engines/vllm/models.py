@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiny models with random weights.
+
+The weights are large enough that what a layer computes depends on what it is given: with the
+libraries' own small ones a lost page would hardly show in the tokens.
+"""
+import json
+from pathlib import Path
+
+BASE = dict(
+    vocab_size=512,
+    hidden_size=64,
+    intermediate_size=128,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=32,
+    max_position_embeddings=4096,
+    rms_norm_eps=1e-6,
+    rope_theta=10000.0,
+    hidden_act="silu",
+    tie_word_embeddings=False,
+    bos_token_id=0,
+    eos_token_id=1,
+    torch_dtype="bfloat16",
+)
+QWEN3 = dict(
+    BASE,
+    architectures=["Qwen3ForCausalLM"],
+    model_type="qwen3",
+    num_hidden_layers=2,
+    attention_bias=False,
+)
+# Three layers with a recurrent state, then one of attention.
+QWEN3_NEXT = dict(
+    BASE,
+    architectures=["Qwen3NextForCausalLM"],
+    model_type="qwen3_next",
+    num_hidden_layers=4,
+    full_attention_interval=4,
+    num_attention_heads=2,
+    head_dim=256,
+    partial_rotary_factor=0.25,
+    linear_num_key_heads=1,
+    linear_num_value_heads=2,
+    linear_key_head_dim=128,
+    linear_value_head_dim=128,
+    linear_conv_kernel_dim=4,
+    decoder_sparse_step=1,
+    mlp_only_layers=[],
+    moe_intermediate_size=64,
+    shared_expert_intermediate_size=64,
+    num_experts=4,
+    num_experts_per_tok=2,
+    norm_topk_prob=True,
+    attention_bias=False,
+)
+MODELS = {"qwen3": QWEN3, "qwen3_next": QWEN3_NEXT}
+STD = 0.25
+#: Tokens of a block, as vLLM chooses it on the CPU.
+BLOCK = 128
+
+
+def make(folder: Path, config: dict) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder.mkdir(parents=True)
+    text = json.dumps(config, indent=1)
+    (folder / "config.json").write_text(text)
+    torch.manual_seed(7)
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.from_pretrained(folder), dtype=torch.bfloat16
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() >= 2:
+                parameter.normal_(0, STD)
+    model.save_pretrained(folder)
+    # As it was: what transformers writes there is not what vLLM reads.
+    (folder / "config.json").write_text(text)
