@@ -91,7 +91,16 @@ class Case:
         return Engine(self.folder / f"{self.name}.log", **self.options)
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
+@pytest.fixture
+def daemon(request, tmp_path):
+    """For a test of its own."""
+    daemon = Daemon(Path(request.config.getoption("--build")).resolve(), tmp_path)
+    daemon.start()
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture(scope="module", params=["qwen3", "qwen3_next"])
 def case(request, tmp_path_factory):
     build = Path(request.config.getoption("--build")).resolve()
     folder = tmp_path_factory.mktemp(request.param)

@@ -29,12 +29,11 @@ SEEN_BYTES = 256
 
 
 class Engine:
-    def __init__(self, model, extra=None, transfer=None, **options):
+    def __init__(self, model, extra=None, **options):
         from vllm import LLM
         from vllm.config import KVTransferConfig
 
-        self.llm = LLM(
-            model=model,
+        defaults = dict(
             skip_tokenizer_init=True,
             enforce_eager=True,
             max_model_len=2048,
@@ -49,8 +48,8 @@ class Engine:
                 kv_role="kv_both",
                 kv_connector_extra_config=extra or {},
             ),
-            **options,
         )
+        self.llm = LLM(model=model, **{**defaults, **options})
         self.config = self.llm.llm_engine.vllm_config
         self.stored = []
         self.watch_stores()

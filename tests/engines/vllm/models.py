@@ -54,7 +54,51 @@ QWEN3_NEXT = dict(
     norm_topk_prob=True,
     attention_bias=False,
 )
-MODELS = {"qwen3": QWEN3, "qwen3_next": QWEN3_NEXT}
+# Three layers that see a window of 128 tokens, then one that sees all.
+GEMMA3 = dict(
+    BASE,
+    architectures=["Gemma3ForCausalLM"],
+    model_type="gemma3_text",
+    num_hidden_layers=4,
+    sliding_window=128,
+    layer_types=["sliding_attention"] * 3 + ["full_attention"],
+    query_pre_attn_scalar=32,
+    hidden_activation="gelu_pytorch_tanh",
+    rope_local_base_freq=10000.0,
+)
+# Mamba2 twice, each with a feed-forward layer of its own, then attention.
+NEMOTRON_H = dict(
+    BASE,
+    architectures=["NemotronHForCausalLM"],
+    model_type="nemotron_h",
+    num_hidden_layers=4,
+    hybrid_override_pattern="M-M*",
+    attention_head_dim=32,
+    mamba_num_heads=4,
+    mamba_head_dim=32,
+    ssm_state_size=32,
+    n_groups=1,
+    conv_kernel=4,
+    chunk_size=64,
+    expand=2,
+    mamba_hidden_act="silu",
+    mlp_hidden_act="relu2",
+    mlp_bias=False,
+    use_bias=False,
+    use_conv_bias=True,
+    mamba_proj_bias=False,
+    attention_bias=False,
+    layer_norm_epsilon=1e-5,
+    residual_in_fp32=False,
+    rescale_prenorm_residual=True,
+    time_step_limit=[0.0, 1e9],
+)
+MODELS = {
+    "qwen3": QWEN3,
+    "qwen3_next": QWEN3_NEXT,
+    "gemma3": GEMMA3,
+    "nemotron_h": NEMOTRON_H,
+}
 STD = 0.25
 #: Tokens of a block, as vLLM chooses it on the CPU.
 BLOCK = 128

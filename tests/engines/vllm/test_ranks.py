@@ -1,20 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two ranks, each with a process of its own, as vLLM runs outside of these tests."""
-from pathlib import Path
-
-import pytest
 from conftest import Engine, prompt
-from kvtierd import Daemon
 from models import BLOCK, MODELS, make
 from test_engine import same
-
-
-@pytest.fixture
-def daemon(request, tmp_path):
-    daemon = Daemon(Path(request.config.getoption("--build")).resolve(), tmp_path)
-    daemon.start()
-    yield daemon
-    daemon.stop()
 
 
 def test_each_rank_stores_and_loads_its_shard(daemon, tmp_path):

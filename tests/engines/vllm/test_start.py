@@ -35,7 +35,7 @@ def test_hashes_that_differ_between_processes_are_refused(algorithm):
         check(configuration(algorithm), offloading())
 
 
-def test_blocks_without_hashes_are_refused():
+def test_engines_that_cannot_go_on_from_a_prefix_are_refused():
     with pytest.raises(Refused, match="prefix caching is off"):
         check(configuration(caching=False), offloading())
 

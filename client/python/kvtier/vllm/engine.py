@@ -131,7 +131,8 @@ def check(vllm_config: Any, offloading: Any) -> None:
             "process, or can be made to collide; use sha256 or sha256_cbor"
         )
     if not cache.enable_prefix_caching:
-        raise Refused("prefix caching is off, so that blocks have no hashes")
+        # vLLM turns it off where it cannot compute on top of a prefix: MLA on the CPU.
+        raise Refused("prefix caching is off, by --no-enable-prefix-caching or by vLLM itself")
     if offloading.canonical_layout:
         raise Refused("canonical_layout is not for this connector: each rank keeps its own pages")
     if vllm_config.parallel_config.pipeline_parallel_size > 1 and offloading.replicated_layout:
