@@ -158,8 +158,8 @@ class WithDaemon(Folder):
     def test_layouts_tell_what_they_mean_and_how_they_differ_also_after_a_restart(self):
         first = self.fill()
         self.ask("bench", "--keep", "-b", "64KiB", "-n", "3")
-        wait_for(lambda: self.tier("nvme")["objects"] == OBJECTS + 3)
         for _ in range(2):
+            wait_for(lambda: self.tier("nvme")["objects"] == OBJECTS + 3)
             layouts = {item["layout"]: item for item in self.ask("layouts")["layouts"]}
             self.assertEqual(len(layouts), 2)
             self.assertEqual(layouts[first]["objects"], OBJECTS)
