@@ -409,6 +409,7 @@ static void on_surveyed(uv_work_t *work, int status)
 {
         struct recovery *recovery = work->data;
 
+        recovery->nvme->is_surveying = false;
         nvme_report_layouts(recovery->nvme, &recovery->layouts);
         if (recovery->result) {
                 finish(recovery);
@@ -437,5 +438,6 @@ void nvme_recover(struct tier *tier,
         recovery->on_end = on_end;
         recovery->user = user;
         recovery->work.data = recovery;
+        nvme->is_surveying = true;
         uv_queue_work(nvme->loop, &recovery->work, survey, on_surveyed);
 }

@@ -118,7 +118,8 @@ struct nvme {
 
         struct member members[NVME_MEMBERS_MAX]; /* by index in the pool */
         uint32_t n_members;
-        struct space space;
+        struct space space; /* a worker's while is_surveying */
+        bool is_surveying;
         struct io *io;
         struct catalog *catalog;
         struct catalog_pool pool;

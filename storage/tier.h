@@ -130,7 +130,8 @@ struct tier_forget {
 
 struct tier_usage {
         uint64_t capacity_bytes;
-        uint64_t used_bytes;    /* bytes of space taken, headers and rounding included */
+        uint64_t used_bytes;    /* bytes of space taken, headers and rounding included; 0 until
+                                   recovery knows */
         uint64_t payload_bytes; /* bytes of objects in it */
         uint64_t objects;
         uint64_t queued_writes;
