@@ -479,8 +479,7 @@ void nvme_usage(struct tier *tier, struct tier_usage *ret_usage)
 
         *ret_usage = (struct tier_usage){
                 .capacity_bytes = nvme->space.total_units * SEGMENT_UNIT_BYTES,
-                .used_bytes =
-                        nvme->is_surveying ? 0 : nvme->space.used_units * SEGMENT_UNIT_BYTES,
+                .used_bytes = nvme->is_surveying ? 0 : nvme->space.used_units * SEGMENT_UNIT_BYTES,
                 .payload_bytes = nvme->payload_bytes,
                 .objects = nvme->n_objects,
                 .queued_writes = nvme->n_writes,
