@@ -48,6 +48,8 @@ static const struct shape shapes[] = {
         {"64k", MIB / 16, 64, 8},
 };
 
+#define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
 static struct {
         struct kvt_session *session;
         uint8_t *ours;   /* what an engine's memory would be */
@@ -57,13 +59,20 @@ static struct {
 
 static void open_session(void)
 {
-        struct kvt_group group = {.name = "blob", .kind = KVT_GROUP_STATE};
+        struct kvt_group groups[N_SHAPES];
         struct kvt_layout layout = {.size = sizeof(layout),
                                     .model = "bench",
                                     .engine = "bench_host",
-                                    .groups = &group,
-                                    .n_groups = 1};
+                                    .chunk_tokens = 16,
+                                    .groups = groups,
+                                    .n_groups = N_SHAPES};
 
+        /* Not states: of these those that were used stay, and a run would push itself out. */
+        for (uint32_t i = 0; i < N_SHAPES; i++)
+                groups[i] = (struct kvt_group){.name = shapes[i].name,
+                                               .kind = KVT_GROUP_ATTENTION,
+                                               .page_tokens = 16,
+                                               .page_bytes = shapes[i].bytes};
         bench.session = bench_open(&layout);
 }
 
@@ -84,7 +93,8 @@ static void name_objects(const struct shape *shape, struct slot *slot)
         for (uint32_t i = 0; i < shape->batch; i++) {
                 uint64_t name[3] = {bench.round, slot->number * shape->batch + i, shape->bytes};
 
-                slot->objects[i] = (struct kvt_object){.bytes = shape->bytes};
+                slot->objects[i] = (struct kvt_object){.bytes = shape->bytes,
+                                                       .group = (uint16_t)(shape - shapes)};
                 memcpy(slot->objects[i].digest.bytes, name, sizeof(name));
         }
 }
@@ -196,7 +206,7 @@ int main(int argc, char **argv)
                 bench.round++;
                 run_calls(&shapes[1], true);
         }
-        for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        for (size_t i = 0; i < N_SHAPES; i++)
                 bench_shape(&shapes[i], n_runs);
         kvt_close(bench.session);
         bench_stop_daemon();
