@@ -643,22 +643,34 @@ static int sync_forgets(struct cache *cache, void (*on_forgotten)(void *user, in
         return 0;
 }
 
+void cache_sync_forgets(struct cache *cache, void (*on_forgotten)(void *user, int result),
+                        void *user)
+{
+        bool later = false;
+        int r = sync_forgets(cache, on_forgotten, user, &later);
+
+        if (!later)
+                on_forgotten(user, r);
+}
+
 /*
  * What older generations of a key there are leave every tier in this turn. @on_forgotten
  * follows when no catalog entry of theirs can come back. Unless 0, nothing has changed.
  */
-static int drop_replaced(struct cache *cache, struct index_object *object,
-                         void (*on_forgotten)(void *user, int result), void *user,
-                         bool *ret_forgetting)
+static int drop_replaced(struct cache *cache, const struct object_key *key,
+                         struct index_object *object, void (*on_forgotten)(void *user, int result),
+                         void *user, bool *ret_forgetting)
 {
         int r = 0;
 
-        if (object && object->place.claim) {
-                r = detach_place(cache, object, METRICS_REPLACED, true, on_forgotten, user);
-                *ret_forgetting = !r;
-        } else if (object && object->flags & INDEX_WRITING) {
-                *ret_forgetting = transfer_forget_when_written(
-                        cache, host_copy_at(&cache->copies, object->host), on_forgotten, user);
+        if (cache->nvme)
+                r = transfer_forget_when_written(cache, key, on_forgotten, user, ret_forgetting);
+        if (!r && object && object->place.claim) {
+                bool waits = *ret_forgetting;
+
+                r = detach_place(cache, object, METRICS_REPLACED, true,
+                                 waits ? NULL : on_forgotten, user);
+                *ret_forgetting = waits || !r;
         }
         if (!r && !*ret_forgetting)
                 r = sync_forgets(cache, on_forgotten, user, ret_forgetting);
@@ -686,7 +698,7 @@ int cache_publish(struct cache *cache, struct host_copy *copy,
         if (existing && !replace)
                 return CACHE_E_EXISTS;
         if (replace) {
-                r = drop_replaced(cache, existing, on_forgotten, user, ret_forgetting);
+                r = drop_replaced(cache, &copy->key, existing, on_forgotten, user, ret_forgetting);
                 if (r)
                         return r;
         }

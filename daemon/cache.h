@@ -107,6 +107,10 @@ int cache_forget(struct cache *cache, struct tier_place place, const struct obje
                  uint64_t footprint, bool sync, void (*on_forgotten)(void *user, int result),
                  void *user);
 
+/* Calls @on_forgotten when every delete that has begun is durable: later, or at once. */
+void cache_sync_forgets(struct cache *cache, void (*on_forgotten)(void *user, int result),
+                        void *user);
+
 /*
  * After the NVMe tier said that it is full: evicts from it until @bytes more are being
  * freed, at least one boundary, and none that was touched at @before_s or later. 0, or

@@ -22,6 +22,13 @@ enum transfer_state {
         TRANSFER_READING,
 };
 
+/* Somebody who waits until no entry of an outdated write-down can come back. */
+struct forget_waiter {
+        struct forget_waiter *next;
+        void (*on_forgotten)(void *user, int result);
+        void *user;
+};
+
 struct transfer {
         union {
                 struct tier_write write; /* first: the tier hands them back */
@@ -36,11 +43,10 @@ struct transfer {
         struct tier_object described;
         struct digest *covers;
         struct tier_segment segments[HOST_EXTENTS_MAX];
-        struct host_copy_waiter waiter; /* HASHING */
-        void (*on_forgotten)(void *user, int result);
-        void *on_forgotten_user;
-        TAILQ_ENTRY(transfer) link; /* down or waiting */
-        RB_ENTRY(transfer) node;    /* up */
+        struct host_copy_waiter waiter;       /* HASHING */
+        struct forget_waiter *forget_waiters; /* WRITING */
+        TAILQ_ENTRY(transfer) link;           /* down or waiting */
+        RB_ENTRY(transfer) node;              /* up */
 };
 
 static int transfer_compare(const struct transfer *a, const struct transfer *b)
@@ -217,6 +223,53 @@ int transfer_verify_written(struct cache *cache, struct host_copy *copy,
 
 /* ---- down ---- */
 
+static void tell_forget_waiters(void *user, int result)
+{
+        struct forget_waiter *waiter, *next;
+
+        for (waiter = user; waiter; waiter = next) {
+                next = waiter->next;
+                waiter->on_forgotten(waiter->user, result);
+                free(waiter);
+        }
+}
+
+/* A write-down of the key at which the tier is at work; or only one that is outdated. */
+static struct transfer *find_writing(struct cache *cache, const struct object_key *key,
+                                     bool outdated)
+{
+        struct transfer *transfer;
+
+        TAILQ_FOREACH(transfer, &cache->transfers.down, link)
+                if (transfer->state == TRANSFER_WRITING &&
+                    object_key_equal(&transfer->copy->key, key) &&
+                    (!outdated || transfer->copy->object == INDEX_NONE))
+                        return transfer;
+        return NULL;
+}
+
+/* Those who wait for this one wait for the next of its key, too. False: there is none. */
+static bool pass_waiters_on(struct transfer *transfer)
+{
+        struct transfer *other = find_writing(transfer->cache, &transfer->copy->key, true);
+        struct forget_waiter **end;
+
+        if (!other)
+                return false;
+        for (end = &other->forget_waiters; *end; end = &(*end)->next)
+                ;
+        *end = steal_ptr(transfer->forget_waiters);
+        return true;
+}
+
+/* Nothing of it is in the catalog: what is left are deletes that began before. */
+static void end_waiting(struct transfer *transfer)
+{
+        if (transfer->forget_waiters && !pass_waiters_on(transfer))
+                cache_sync_forgets(transfer->cache, tell_forget_waiters,
+                                   steal_ptr(transfer->forget_waiters));
+}
+
 static void end_down(struct transfer *transfer)
 {
         struct cache *cache = transfer->cache;
@@ -226,8 +279,7 @@ static void end_down(struct transfer *transfer)
         cache->transfers.down_bytes -= copy->raw_bytes;
         if (copy->object != INDEX_NONE)
                 index_object_at(cache->index, copy->object)->flags &= (uint16_t)~INDEX_WRITING;
-        if (transfer->on_forgotten)
-                transfer->on_forgotten(transfer->on_forgotten_user, 0);
+        end_waiting(transfer);
         transfer_free(transfer);
         host_copy_unuse(&cache->copies, copy);
 }
@@ -246,14 +298,16 @@ static void forget_outdated(struct transfer *transfer, struct tier_place place)
         struct cache *cache = transfer->cache;
         uint64_t footprint = cache->nvme->ops.footprint(cache->nvme, transfer->copy->raw_bytes,
                                                         transfer->described.n_covers);
+        struct forget_waiter *waiters;
         int r;
 
-        r = cache_forget(cache, place, &transfer->copy->key, footprint,
-                         transfer->on_forgotten != NULL, transfer->on_forgotten,
-                         transfer->on_forgotten_user);
-        if (r && transfer->on_forgotten)
-                transfer->on_forgotten(transfer->on_forgotten_user, r);
-        transfer->on_forgotten = NULL;
+        if (transfer->forget_waiters)
+                pass_waiters_on(transfer);
+        waiters = steal_ptr(transfer->forget_waiters);
+        r = cache_forget(cache, place, &transfer->copy->key, footprint, waiters,
+                         waiters ? tell_forget_waiters : NULL, waiters);
+        if (r)
+                tell_forget_waiters(waiters, r);
 }
 
 /* The bytes stay in host memory until they are evicted; nothing is retried. */
@@ -568,20 +622,22 @@ void transfers_stop(struct cache *cache)
         }
 }
 
-bool transfer_forget_when_written(struct cache *cache, struct host_copy *copy,
-                                  void (*on_forgotten)(void *user, int result), void *user)
+int transfer_forget_when_written(struct cache *cache, const struct object_key *key,
+                                 void (*on_forgotten)(void *user, int result), void *user,
+                                 bool *ret_waits)
 {
-        struct transfer *transfer;
+        struct transfer *transfer = find_writing(cache, key, false);
+        struct forget_waiter *waiter;
 
-        TAILQ_FOREACH(transfer, &cache->transfers.down, link) {
-                if (transfer->copy != copy || transfer->state != TRANSFER_WRITING)
-                        continue;
-                assert(!transfer->on_forgotten);
-                transfer->on_forgotten = on_forgotten;
-                transfer->on_forgotten_user = user;
-                return true;
-        }
-        return false;
+        if (!transfer)
+                return 0;
+        waiter = malloc(sizeof(*waiter));
+        if (!waiter)
+                return err_raise(-ENOMEM);
+        *waiter = (struct forget_waiter){transfer->forget_waiters, on_forgotten, user};
+        transfer->forget_waiters = waiter;
+        *ret_waits = true;
+        return 0;
 }
 
 /* ---- up ---- */

@@ -72,12 +72,14 @@ void transfers_drain(struct cache *cache);
 void transfers_stop(struct cache *cache);
 
 /*
- * @copy's generation is being replaced while it has a write-down (INDEX_WRITING). True:
- * the tier is at work; @on_forgotten will be called when that has ended and left nothing
- * durable behind. False: the tier has not been asked yet, and will not be.
+ * A generation of @key is being replaced, or was dropped before. When the tier is at work
+ * on a write-down of the key, *@ret_waits becomes true: @on_forgotten will be called when
+ * all of these have ended and left nothing durable behind. Those that the tier has not
+ * been asked for yet never will be. 0 or -ENOMEM.
  */
-bool transfer_forget_when_written(struct cache *cache, struct host_copy *copy,
-                                  void (*on_forgotten)(void *user, int result), void *user);
+int transfer_forget_when_written(struct cache *cache, const struct object_key *key,
+                                 void (*on_forgotten)(void *user, int result), void *user,
+                                 bool *ret_waits);
 
 /*
  * Fills @copy (ARRIVING, not published) from the object's place. Its waiters are called

@@ -430,6 +430,68 @@ START_TEST(a_replaced_generation_that_got_in_is_forgotten_before_the_answer)
 }
 END_TEST
 
+START_TEST(every_replacement_waits_for_the_write_of_the_first_generation)
+{
+        bool forgetting = false;
+
+        fake_tier_ask_early(cache.nvme, true);
+        fake_tier_hold(cache.nvme, true);
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(fake_tier_held(cache.nvme) == 1);
+        ck_assert_int_eq(put(1, 2, true, &forgetting), 0);
+        ck_assert(forgetting);
+        ck_assert_int_eq(put(1, 3, true, &forgetting), 0);
+        ck_assert_msg(forgetting, "the first generation's write has not ended");
+        spin(20);
+        ck_assert_uint_eq(n_forgotten, 0);
+        fake_tier_hold(cache.nvme, false);
+        wait_until(n_forgotten == 2 && is_below(1));
+        ck_assert_uint_eq(tier_objects(), 1);
+        ck_assert_uint_eq(first_byte(host_copy_of(1)), 3);
+}
+END_TEST
+
+START_TEST(a_generation_that_was_dropped_in_flight_is_gone_before_the_answer)
+{
+        bool forgetting = false;
+
+        fake_tier_ask_early(cache.nvme, true);
+        fake_tier_hold(cache.nvme, true);
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(fake_tier_held(cache.nvme) == 1);
+        cache_drop(&cache, find(1), METRICS_RECLAIMED);
+        ck_assert_int_eq(put(1, 2, true, &forgetting), 0);
+        ck_assert_msg(forgetting, "the dropped generation's write has not ended");
+        fake_tier_release(cache.nvme, 1); /* the write; the forget is held */
+        spin(20);
+        ck_assert_uint_eq(n_forgotten, 0);
+        fake_tier_hold(cache.nvme, false);
+        wait_until(n_forgotten == 1 && is_below(1));
+        ck_assert_uint_eq(tier_objects(), 1);
+}
+END_TEST
+
+START_TEST(a_write_that_is_cancelled_leaves_older_deletes_to_be_waited_for)
+{
+        bool forgetting = false;
+
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(is_below(1) && transfers_are_idle(&cache.transfers));
+        cache_drop(&cache, find(1), METRICS_FOR_SPACE);
+        wait_until(!cache.n_forgetting);
+        fake_tier_hold(cache.nvme, true);
+        ck_assert_int_eq(put(1, 2, false, NULL), 0);
+        wait_until(fake_tier_held(cache.nvme) == 1);
+        ck_assert_int_eq(put(1, 3, true, &forgetting), 0);
+        ck_assert(forgetting);
+        fake_tier_release(cache.nvme, 1); /* the write of the second generation */
+        wait_until(cache.n_syncing || n_forgotten);
+        ck_assert_uint_eq(n_forgotten, 0);
+        fake_tier_hold(cache.nvme, false);
+        wait_until(n_forgotten == 1 && is_below(1));
+}
+END_TEST
+
 START_TEST(a_stored_generation_is_durably_gone_before_the_answer)
 {
         bool forgetting = false;
@@ -802,6 +864,9 @@ int main(void)
         tcase_add_test(tcase, first_commit_wins);
         tcase_add_test(tcase, a_replaced_generation_in_flight_never_enters_the_catalog);
         tcase_add_test(tcase, a_replaced_generation_that_got_in_is_forgotten_before_the_answer);
+        tcase_add_test(tcase, every_replacement_waits_for_the_write_of_the_first_generation);
+        tcase_add_test(tcase, a_generation_that_was_dropped_in_flight_is_gone_before_the_answer);
+        tcase_add_test(tcase, a_write_that_is_cancelled_leaves_older_deletes_to_be_waited_for);
         tcase_add_test(tcase, a_stored_generation_is_durably_gone_before_the_answer);
         tcase_add_test(tcase,
                        a_generation_that_was_dropped_before_is_durably_gone_before_the_answer);
