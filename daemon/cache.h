@@ -48,8 +48,8 @@ struct cache {
         uint64_t forgetting_bytes; /* NVMe space whose delete is under way */
         uint32_t n_forgetting;
         uint32_t n_syncing;        /* replacing commits that wait for a sync */
-        uint64_t n_forgets;        /* begun so far */
-        uint64_t n_forgets_synced; /* of these, known to be durable */
+        uint64_t n_forgets;        /* begun so far, and writes that failed */
+        uint64_t n_forgets_synced; /* of these, known to have left nothing */
         struct drop_ring drops;    /* why what is gone is gone */
         uint8_t drop_reason;       /* what is known of the next cache_drop*() beyond its */
         uint8_t drop_rule;         /*   metrics_removal: set right before, used up by it */

@@ -330,6 +330,8 @@ static void on_written(struct tier_write *write, int result, struct tier_place p
 
         TAILQ_REMOVE(&cache->transfers.down, transfer, link);
         if (result < 0) {
+                /* If the catalog failed the entry may be there: only a sync tells. */
+                cache->n_forgets++;
                 fail_write(transfer);
         } else if (!result && copy->object == INDEX_NONE) {
                 forget_outdated(transfer, place);

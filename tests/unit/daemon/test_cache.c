@@ -492,6 +492,23 @@ START_TEST(a_write_that_is_cancelled_leaves_older_deletes_to_be_waited_for)
 }
 END_TEST
 
+START_TEST(after_a_write_that_failed_a_sync_tells_whether_its_entry_can_come_back)
+{
+        bool forgetting = false;
+
+        fake_tier_fail_writes(cache.nvme, 1, -EIO);
+        ck_assert_int_eq(put(1, 1, false, NULL), 0);
+        wait_until(metrics.tier_io_errors_total[METRICS_NVME] == 1);
+        fake_tier_hold(cache.nvme, true);
+        ck_assert_int_eq(put(1, 2, true, &forgetting), 0);
+        ck_assert(forgetting);
+        spin(20);
+        ck_assert_uint_eq(n_forgotten, 0);
+        fake_tier_hold(cache.nvme, false);
+        wait_until(n_forgotten == 1 && is_below(1));
+}
+END_TEST
+
 START_TEST(a_stored_generation_is_durably_gone_before_the_answer)
 {
         bool forgetting = false;
@@ -867,6 +884,8 @@ int main(void)
         tcase_add_test(tcase, every_replacement_waits_for_the_write_of_the_first_generation);
         tcase_add_test(tcase, a_generation_that_was_dropped_in_flight_is_gone_before_the_answer);
         tcase_add_test(tcase, a_write_that_is_cancelled_leaves_older_deletes_to_be_waited_for);
+        tcase_add_test(tcase,
+                       after_a_write_that_failed_a_sync_tells_whether_its_entry_can_come_back);
         tcase_add_test(tcase, a_stored_generation_is_durably_gone_before_the_answer);
         tcase_add_test(tcase,
                        a_generation_that_was_dropped_before_is_durably_gone_before_the_answer);
