@@ -10,6 +10,7 @@
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
 #include "daemon/handshake.h"
+#include "daemon/layout_table.h"
 
 /* Which shards the engine has here; every shard of the layout must be among them. */
 static uint32_t take_shards(struct session *session, const struct wire_attach *attach,
@@ -85,7 +86,10 @@ static uint32_t enter(struct session *session, struct layout_assembly *assembly,
         if (assembly->number)
                 return KVT_WIRE_OK;
         if (index_layout(index, session->domain, &assembly->id, &assembly->number)) {
-                why_set(why, "too many layouts are stored: clear some by kvtierctl clear");
+                why_set(why,
+                        "%u layouts have been seen since the start: restart the daemon, it "
+                        "remembers only those of which objects are stored",
+                        LAYOUT_TABLE_MAX);
                 return KVT_WIRE_REFUSED;
         }
         /* Without room for it the layout is only not listed in full. */
