@@ -324,6 +324,8 @@ static uint32_t abort_one(struct session *session, uint64_t id)
 
 void store_abort(struct session *session, const struct wire_batch *batch)
 {
+        /* Behind the first part it may be this abort that has ended the set. */
+        bool of_set = batch->set && (batch->first || set_find(session, batch->set));
         struct message_cursor cursor;
         struct answer answer;
         uint32_t index = batch->first;
@@ -336,7 +338,7 @@ void store_abort(struct session *session, const struct wire_batch *batch)
                 uint32_t status;
 
                 /* The abort of one member ends its set, and with it the others of this batch. */
-                if (!found && batch->set && !set_find(session, batch->set))
+                if (!found && of_set && !set_find(session, batch->set))
                         status = KVT_WIRE_OK;
                 else
                         status = abort_one(session, lease);

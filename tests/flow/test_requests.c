@@ -177,6 +177,49 @@ START_TEST(a_session_that_goes_before_its_commit_is_answered_is_freed)
 }
 END_TEST
 
+/* ---- sets ---- */
+
+/* Reserves and writes a set of two objects that nobody has; keeps their leases. */
+static void reserve_set(struct wire_client *client, uint64_t set, struct wire_object *objects,
+                        uint64_t *ret_leases)
+{
+        for (unsigned i = 0; i < 2; i++)
+                objects[i] = wire_object(10 * set + i, 4 * KIB);
+        wire_client_reserve(client, set, objects, 2);
+        for (unsigned i = 0; i < 2; i++) {
+                ck_assert_uint_eq(objects[i].status, KVT_WIRE_OK);
+                ret_leases[i] = objects[i].lease;
+                wire_client_write(client, &objects[i]);
+        }
+}
+
+START_TEST(the_abort_of_a_set_is_ok_once_and_gone_when_it_was_committed)
+{
+        struct wire_object objects[2];
+        struct wire_client *client;
+        uint64_t leases[2];
+
+        init_with_nvme();
+        client = open_client();
+        reserve_set(client, 1, objects, leases);
+        wire_client_end(client, WIRE_ABORT, 1, objects, 2);
+        for (unsigned i = 0; i < 2; i++)
+                ck_assert_uint_eq(objects[i].status, KVT_WIRE_OK);
+        reserve_set(client, 2, objects, leases);
+        wire_client_end(client, WIRE_COMMIT, 2, objects, 2);
+        for (unsigned i = 0; i < 2; i++) {
+                ck_assert_uint_eq(objects[i].status, KVT_WIRE_OK);
+                objects[i].lease = leases[i];
+        }
+        wire_client_end(client, WIRE_ABORT, 2, objects, 2);
+        for (unsigned i = 0; i < 2; i++)
+                ck_assert_uint_eq(objects[i].status, KVT_WIRE_GONE);
+        expect_nothing_leased();
+        close_client(client);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 /* ---- acquire and adopt ---- */
 
 START_TEST(an_object_named_many_times_is_promoted_once)
@@ -316,6 +359,7 @@ int main(void)
                 replacements_in_parts_are_answered_once_each_and_the_end_comes_last,
                 a_cancel_is_answered_after_the_commit_that_it_names,
                 a_session_that_goes_before_its_commit_is_answered_is_freed,
+                the_abort_of_a_set_is_ok_once_and_gone_when_it_was_committed,
                 an_object_named_many_times_is_promoted_once,
                 an_adopt_may_name_objects_in_any_order,
                 no_session_has_more_than_256_acquires_waiting,
