@@ -4,6 +4,7 @@
 #define XXH_STATIC_LINKING_ONLY /* XXH3_state_t on the stack */
 #include <xxhash.h>
 
+#include "proto/layout.h"
 #include "storage/catalog_entry.h"
 
 void catalog_entry_key(uint8_t ret_key[CATALOG_ENTRY_KEY_BYTES], const struct object_key *key,
@@ -79,7 +80,13 @@ static bool head_is_sane(const struct catalog_entry_head *head, size_t rest_byte
                                      head->n_covers * sizeof(struct digest) &&
                !(head->flags & ~(uint32_t)SEGMENT_FLAGS_ALL) && !head->codec && head->epoch &&
                head->raw_bytes && head->raw_bytes == head->stored_bytes &&
-               head->stored_bytes <= UINT64_MAX / 2;
+               head->stored_bytes <= UINT64_MAX / 2 && head->cell < LAYOUT_CELLS_MAX;
+}
+
+/* Of some layout: the index has tables of these sizes. */
+static bool key_is_sane(const struct object_key *key)
+{
+        return key->group < LAYOUT_GROUPS_MAX && key->shard < LAYOUT_SHARDS_MAX;
 }
 
 static void fill_object(struct tier_object *object, const struct catalog_entry_head *head,
@@ -128,7 +135,7 @@ int catalog_entry_decode(struct catalog_entry *ret_entry, const void *key, size_
         memset(entry.extents, 0, sizeof(entry.extents));
         memcpy(entry.extents, rest, extents_bytes);
         fill_object(&entry.object, &head, key_at, rest + extents_bytes);
-        if (!entry.claim ||
+        if (!entry.claim || !key_is_sane(&entry.object.key) ||
             !segment_extents_are_sane(entry.extents, entry.n_extents, head.stored_bytes))
                 return CATALOG_ENTRY_E_DAMAGED;
         *ret_entry = entry;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "proto/layout.h"
 #include "storage/catalog.h"
 #include "tests/support/scratch.h"
 
@@ -151,6 +152,35 @@ START_TEST(entry_detects_each_flipped_bit_and_each_cut)
 }
 END_TEST
 
+static int decode_again(const struct catalog_entry *entry)
+{
+        struct catalog_entry decoded;
+        uint8_t key[CATALOG_ENTRY_KEY_BYTES], value[256];
+
+        catalog_entry_key(key, &entry->object.key, entry->claim);
+        catalog_entry_encode(value, entry);
+        return catalog_entry_decode(&decoded, key, sizeof(key), value, catalog_entry_bytes(entry));
+}
+
+START_TEST(entry_of_a_cell_that_no_layout_has_is_damage)
+{
+        struct catalog_entry entry = sample(9, 77);
+
+        entry.object.cell = LAYOUT_CELLS_MAX - 1;
+        entry.object.key.group = LAYOUT_GROUPS_MAX - 1;
+        entry.object.key.shard = LAYOUT_SHARDS_MAX - 1;
+        ck_assert_int_eq(decode_again(&entry), 0);
+        entry.object.cell++;
+        ck_assert_int_eq(decode_again(&entry), CATALOG_ENTRY_E_DAMAGED);
+        entry.object.cell--;
+        entry.object.key.group++;
+        ck_assert_int_eq(decode_again(&entry), CATALOG_ENTRY_E_DAMAGED);
+        entry.object.key.group--;
+        entry.object.key.shard++;
+        ck_assert_int_eq(decode_again(&entry), CATALOG_ENTRY_E_DAMAGED);
+}
+END_TEST
+
 START_TEST(entry_keys_of_one_object_sort_by_claim)
 {
         struct catalog_entry entry = sample(1, 255);
@@ -220,7 +250,7 @@ START_TEST(catalog_works_off_its_queue_before_it_closes)
 
         open_catalog();
         for (size_t i = 0; i < 3000; i++) {
-                struct catalog_entry entry = sample((uint16_t)i, 100 + i);
+                struct catalog_entry entry = sample((uint16_t)(i % LAYOUT_SHARDS_MAX), 100 + i);
 
                 put(&ops[i], &entry);
         }
@@ -354,6 +384,7 @@ int main(void)
         tcase_set_timeout(tcase, 20);
         tcase_add_test(tcase, entry_comes_back_as_it_was);
         tcase_add_test(tcase, entry_detects_each_flipped_bit_and_each_cut);
+        tcase_add_test(tcase, entry_of_a_cell_that_no_layout_has_is_damage);
         tcase_add_test(tcase, entry_keys_of_one_object_sort_by_claim);
         tcase_add_test(tcase, catalog_keeps_puts_and_deletes_in_order);
         tcase_add_test(tcase, catalog_survives_death_after_the_acknowledgement);
