@@ -88,21 +88,25 @@ static void list_out(struct index *index, const struct index_boundary *boundary,
         node->list[tier] = PLACEMENT_NO_LIST;
 }
 
+static void list_behind(struct index *index, const struct index_boundary *boundary,
+                        enum index_tier tier, enum placement_list list, uint32_t anchor)
+{
+        struct placement_queue *queue = &hybrid_of(index)->shares[tier].queues[list];
+
+        list_out(index, boundary, tier);
+        placement_queue_in(index_order(index)->links[tier], queue,
+                           index_boundary_id(index, boundary), anchor);
+        node_of(index, boundary)->list[tier] = (uint8_t)list;
+}
+
 /* To the new end of @list; behind its parent where that is young too: the suffix goes first. */
 static void list_in(struct index *index, const struct index_boundary *boundary,
                     enum index_tier tier, enum placement_list list)
 {
-        struct placement_hybrid *hybrid = hybrid_of(index);
-        struct placement_node *node = node_of(index, boundary);
-        uint32_t anchor = INDEX_NONE;
+        bool follows = list == PLACEMENT_YOUNG && boundary->parent &&
+                       hybrid_of(index)->nodes[boundary->parent].list[tier] == PLACEMENT_YOUNG;
 
-        list_out(index, boundary, tier);
-        if (list == PLACEMENT_YOUNG && boundary->parent &&
-            hybrid->nodes[boundary->parent].list[tier] == PLACEMENT_YOUNG)
-                anchor = boundary->parent;
-        placement_queue_in(index_order(index)->links[tier], &hybrid->shares[tier].queues[list],
-                           index_boundary_id(index, boundary), anchor);
-        node->list[tier] = (uint8_t)list;
+        list_behind(index, boundary, tier, list, follows ? boundary->parent : INDEX_NONE);
 }
 
 static uint32_t n_states(const struct placement_share *share)
@@ -398,9 +402,11 @@ void placement_hybrid_renew(struct index *index, struct index_boundary *boundary
 {
         enum placement_list list = node_of(index, boundary)->list[tier];
 
+        hybrid_of(index)->now_s = now_s;
         boundary->touched_s = now_s;
+        /* Not behind its parent: that may be at the old end itself. */
         if (list)
-                list_in(index, boundary, tier, list);
+                list_behind(index, boundary, tier, list, INDEX_NONE);
 }
 
 /* ---- a state is stored ---- */

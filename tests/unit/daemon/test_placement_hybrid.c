@@ -485,6 +485,42 @@ START_TEST(a_leased_state_stays)
 }
 END_TEST
 
+START_TEST(new_kv_that_is_renewed_stays_new)
+{
+        _cleanup_(index_freep) struct index *index = make();
+        struct placement_victim oldest;
+
+        store_kv(index, 101, 110, 1);
+        store_state(index, 110, 0, 1);
+        store_kv(index, 1, 1, 1);
+        oldest = placement_oldest(index, INDEX_HOST, PLACEMENT_YOUNG);
+        placement_renew(index, INDEX_HOST, oldest.boundary, 30);
+        placement_hybrid_age(index, INDEX_HOST);
+        ck_assert_int_eq(list_of(index, 1, INDEX_HOST), PLACEMENT_YOUNG);
+}
+END_TEST
+
+/* Else a long chain that is leased would hide all that may go behind it. */
+START_TEST(renewed_kv_is_not_behind_its_parent)
+{
+        _cleanup_(index_freep) struct index *index = make();
+
+        store_kv(index, 101, 120, 1);
+        store_state(index, 120, 0, 1);
+        store_kv(index, 1, 3, 1);
+        store_kv(index, 51, 51, 2);
+        for (uint32_t i = 3; i >= 1; i--) {
+                struct placement_victim oldest =
+                        placement_oldest(index, INDEX_HOST, PLACEMENT_YOUNG);
+
+                ck_assert_uint_eq(number_of(oldest.boundary), i);
+                placement_renew(index, INDEX_HOST, oldest.boundary, 3);
+        }
+        ck_assert_uint_eq(
+                number_of(placement_oldest(index, INDEX_HOST, PLACEMENT_YOUNG).boundary), 51);
+}
+END_TEST
+
 START_TEST(a_layout_that_becomes_known_changes_over)
 {
         _cleanup_(index_freep) struct index *index = make_unknown();
@@ -673,6 +709,8 @@ int main(void)
         tcase_add_test(tcase, the_memory_is_bounded);
         tcase_add_test(tcase, both_kinds_of_layout_share_a_tier_by_age);
         tcase_add_test(tcase, a_leased_state_stays);
+        tcase_add_test(tcase, new_kv_that_is_renewed_stays_new);
+        tcase_add_test(tcase, renewed_kv_is_not_behind_its_parent);
         tcase_add_test(tcase, a_layout_that_becomes_known_changes_over);
         tcase_add_test(tcase, a_state_keeps_its_rank_when_it_goes_down_and_comes_back);
         tcase_add_test(tcase, the_books_add_up_whatever_happens);
