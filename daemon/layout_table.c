@@ -103,6 +103,18 @@ static uint32_t state_groups_of(const struct layout *layout)
         return groups;
 }
 
+/* Of a window only the trailing chunks are there. */
+static uint32_t kv_tokens_of(const struct layout *layout)
+{
+        for (uint16_t g = 0; g < layout->n_groups; g++) {
+                uint8_t kind = layout->groups[g].kind;
+
+                if (kind == LAYOUT_ATTENTION || kind == LAYOUT_INDEX || kind == LAYOUT_COMPRESSED)
+                        return layout->chunk_tokens;
+        }
+        return 0;
+}
+
 int layout_table_describe(struct layout_table *table, uint16_t number, const uint8_t *encoding,
                           size_t length)
 {
@@ -120,6 +132,7 @@ int layout_table_describe(struct layout_table *table, uint16_t number, const uin
         if (!digest_equal(&id, &entry->id))
                 return err_raise(-EINVAL);
         entry->state_groups = state_groups_of(&layout);
+        entry->kv_tokens = kv_tokens_of(&layout);
         entry->is_known = true;
         if (!make_room(table, length))
                 return LAYOUT_TABLE_E_FULL;

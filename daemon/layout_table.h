@@ -7,7 +7,7 @@
  * What a layout means is known once its encoding was seen: from an engine, or from the
  * NVMe tier, which keeps it over restarts. Encodings take at most
  * LAYOUT_TABLE_ENCODINGS_MAX bytes; above that, layouts without objects lose theirs, and
- * keep what the placement needs (is_known, state_groups).
+ * keep what the placement needs (is_known, state_groups, kv_tokens).
  *
  * Loop thread only.
  */
@@ -39,7 +39,8 @@ struct layout_entry {
         uint8_t *encoding; /* proto/layout.h, valid; NULL: unknown */
         uint32_t encoding_bytes;
         uint32_t state_groups; /* bit g: group g is a state; from the encoding */
-        bool is_known;         /* the encoding was seen, so state_groups holds */
+        uint32_t kv_tokens;    /* KV belongs at each multiple; 0: not everywhere, or unknown */
+        bool is_known;         /* the encoding was seen, so the two above hold */
         uint32_t kept_bytes;   /* in the NVMe tier (daemon/layout_keeper.h), or 0 */
         uint32_t n_banks;      /* of presence that objects have had; kept by the index */
         uint64_t seeds[LAYOUT_TABLE_BANKS];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <assert.h>
 
+#include "daemon/layout_table.h"
 #include "daemon/placement.h"
 #include "daemon/placement_hybrid.h"
 
@@ -107,6 +108,11 @@ static void list_in(struct index *index, const struct index_boundary *boundary,
                        hybrid_of(index)->nodes[boundary->parent].list[tier] == PLACEMENT_YOUNG;
 
         list_behind(index, boundary, tier, list, follows ? boundary->parent : INDEX_NONE);
+}
+
+static bool is_new(struct index *index, const struct index_boundary *boundary)
+{
+        return hybrid_of(index)->now_s - boundary->touched_s < YOUNG_S;
 }
 
 static uint32_t n_states(const struct placement_share *share)
@@ -282,6 +288,16 @@ static void state_left(struct index *index, struct index_boundary *boundary, enu
         fall(index, boundary, tier);
 }
 
+/* One walk after another, each to its end: else those that it has passed would never be met. */
+static void seek_broken(struct placement_hybrid *hybrid)
+{
+        if (hybrid->has_broken)
+                hybrid->more_broken = true;
+        else
+                hybrid->broken_position = INDEX_NONE;
+        hybrid->has_broken = true;
+}
+
 static void kv_left(struct index *index, struct index_boundary *boundary, enum index_tier tier)
 {
         struct placement_node *node = node_of(index, boundary);
@@ -291,10 +307,8 @@ static void kv_left(struct index *index, struct index_boundary *boundary, enum i
         if (!(node->has_state & 1u << tier))
                 list_out(index, boundary, tier);
         if (!node->has_kv &&
-            (*live_of(index, boundary, INDEX_HOST) || *live_of(index, boundary, INDEX_NVME))) {
-                hybrid_of(index)->has_broken = true;
-                hybrid_of(index)->broken_position = INDEX_NONE;
-        }
+            (*live_of(index, boundary, INDEX_HOST) || *live_of(index, boundary, INDEX_NVME)))
+                seek_broken(hybrid_of(index));
 }
 
 void placement_hybrid_leave(struct index *index, const struct index_object *object,
@@ -411,6 +425,22 @@ void placement_hybrid_renew(struct index *index, struct index_boundary *boundary
 
 /* ---- a state is stored ---- */
 
+/* Is this a boundary at which KV belongs, and none ever came? A blob may serve it. */
+static bool awaits_kv(struct index *index, const struct index_boundary *boundary)
+{
+        uint32_t kv_tokens = index_layout_at(index, boundary->layout)->kv_tokens;
+
+        return kv_tokens && !(node_of(index, boundary)->flags & PLACEMENT_HAD_KV) &&
+               !boundary->first_cover && !(boundary->flags & INDEX_TOKENS_UNKNOWN) &&
+               boundary->boundary_tokens % kv_tokens == 0;
+}
+
+static void look_later(struct placement_hybrid *hybrid)
+{
+        if (!hybrid->late_s)
+                hybrid->late_s = hybrid->now_s + YOUNG_S;
+}
+
 /* What is found on the way up from a new state to where its prefill began. */
 struct climb {
         uint32_t began_tokens;       /* where that was; 0: at the start */
@@ -420,6 +450,7 @@ struct climb {
         uint32_t learned_at; /* the one of these by which something was learned */
         bool returned;       /* something on the way had been evicted too early, as */
         bool learned;        /*   an earlier state of the prefill told, or this one */
+        bool awaits_kv;      /* some of the prefill's has not come yet */
 };
 
 /* Nobody said where the prefill began: at the nearest state that was used. */
@@ -440,12 +471,14 @@ static void climb_from(struct index *index, const struct index_boundary *boundar
 {
         struct index_boundary *each = parent_of(index, boundary);
 
+        climb->awaits_kv = awaits_kv(index, boundary);
         for (climb->n_steps = 1; each && each->boundary_tokens > climb->began_tokens;
              climb->n_steps++) {
                 const struct placement_node *node = node_of(index, each);
 
                 if (climb->n_steps == PLACEMENT_WALK_MAX)
                         return;
+                climb->awaits_kv = climb->awaits_kv || awaits_kv(index, each);
                 climb->n_crossed += node->has_state != 0;
                 if (node->flags & PLACEMENT_RETURNED && !climb->returned) {
                         climb->returned = true;
@@ -564,6 +597,8 @@ static void place_new_state(struct index *index, struct index_boundary *boundary
                 if (node->has_state & 1u << tier)
                         list_out(index, boundary, tier);
         climb_from(index, boundary, &climb);
+        if (climb.awaits_kv)
+                look_later(hybrid_of(index));
         for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)
                 learn_in_tier(index, boundary, &climb, tier);
         node->flags &= (uint8_t)~PLACEMENT_FRESH;
@@ -594,23 +629,42 @@ void placement_hybrid_stored(struct index *index, const struct index_object *obj
 
 /* ---- states without their KV ---- */
 
-/* Has KV of the chain left all tiers? What was never there may still be on its way. */
-static bool has_gap(struct index *index, const struct index_boundary *boundary, uint32_t *steps)
+/*
+ * Is KV of the chain gone? What was never there may still be on its way to a new state, and a
+ * state that was used can do without.
+ */
+static bool has_gap(struct index *index, const struct index_boundary *state, uint32_t *steps)
 {
+        const struct index_boundary *boundary = state;
+        bool may_await = !(node_of(index, state)->flags & PLACEMENT_IS_USED), awaits = false;
+
         for (unsigned i = 0; boundary && i < PLACEMENT_WALK_MAX; i++) {
                 const struct placement_node *node = node_of(index, boundary);
 
                 if (node->flags & PLACEMENT_HAD_KV && !node->has_kv)
                         return true;
+                awaits = awaits || (may_await && awaits_kv(index, boundary));
                 *steps -= *steps > 0;
                 boundary = parent_of(index, boundary);
         }
-        return false;
+        if (awaits && is_new(index, state))
+                look_later(hybrid_of(index));
+        return awaits && !is_new(index, state);
+}
+
+static bool begin_to_seek(struct placement_hybrid *hybrid)
+{
+        if (hybrid->late_s && hybrid->now_s >= hybrid->late_s) {
+                hybrid->late_s = 0;
+                seek_broken(hybrid);
+        }
+        return hybrid->has_broken;
 }
 
 /*
- * A corrupt chunk, say, leaves states behind that nothing can use. They are found in slices,
- * by a walk over all boundaries: nobody knows what hangs on one.
+ * A corrupt chunk, say, leaves states behind that nothing can use, and so does a prefill that
+ * died. They are found in slices, by a walk over all boundaries: nobody knows what hangs on
+ * one.
  */
 static void find_broken(struct index *index)
 {
@@ -618,7 +672,7 @@ static void find_broken(struct index *index)
         struct index_boundary *boundary;
         uint32_t steps = BROKEN_STEPS;
 
-        if (!hybrid->has_broken)
+        if (!begin_to_seek(hybrid))
                 return;
         while ((boundary = index_scan_boundaries(index, &hybrid->broken_position, &steps))) {
                 if (!placement_is_hybrid(index_order(index), boundary) ||
@@ -628,8 +682,11 @@ static void find_broken(struct index *index)
                         if (node_of(index, boundary)->has_state & 1u << tier)
                                 list_in(index, boundary, tier, PLACEMENT_DEAD);
         }
-        if (index_boundaries_have_ended(hybrid->broken_position))
-                hybrid->has_broken = false;
+        if (!index_boundaries_have_ended(hybrid->broken_position))
+                return;
+        hybrid->has_broken = hybrid->more_broken;
+        hybrid->more_broken = false;
+        hybrid->broken_position = INDEX_NONE;
 }
 
 /* ---- victims ---- */
@@ -644,7 +701,7 @@ void placement_hybrid_age(struct index *index, enum index_tier tier)
         while (young->oldest) {
                 struct index_boundary *oldest = index_boundary_at(index, young->oldest);
 
-                if (hybrid->now_s - oldest->touched_s < YOUNG_S &&
+                if (is_new(index, oldest) &&
                     young->n <= share->n_kv / YOUNG_SHARE)
                         return;
                 list_in(index, oldest, tier, PLACEMENT_DEAD);

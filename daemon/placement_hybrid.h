@@ -12,7 +12,8 @@
  *   YOUNG     KV that no state in the tier makes usable, but that is new: a prefill stores
  *             its chunks before its state
  *   DEAD      such KV that is no longer new, superseded states, and states whose chain has a
- *             gap; goes before all else
+ *             gap: KV that left all tiers, or did not come in the time in which it is new;
+ *             goes before all else
  *
  * KV that a state makes usable is on none: links.children counts a boundary's own state and
  * its children for which it is above 0. When it falls to 0 the KV is dead.
@@ -83,8 +84,10 @@ struct placement_hybrid {
         uint64_t boundaries_max;
         uint32_t n_nodes; /* boundaries of such layouts in the index */
         uint32_t now_s;   /* of the last use or store */
-        bool has_broken;  /* KV left all tiers from under states: they are sought */
+        bool has_broken;  /* there may be states without their KV: they are sought, */
+        bool more_broken; /*   and once more behind this walk */
         uint32_t broken_position;
+        uint32_t late_s; /* when KV that had not come before its state is missing; 0: none is */
 };
 
 int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_max);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "daemon/layout_table.h"
 #include "daemon/placement.h"
 
 DEFINE_CLEANUP(struct index *, index_free)
@@ -289,6 +290,77 @@ START_TEST(states_whose_kv_has_a_gap_go_first)
         evict_expecting(index, 4, PLACEMENT_ALL);
         evict_expecting(index, 101, PLACEMENT_STATES);
         ck_assert_int_eq(list_of(index, 2, INDEX_HOST), PLACEMENT_UNPROVEN);
+}
+END_TEST
+
+/* KV belongs at every second boundary; 4 and 2 have none, nor has 104, which is new. */
+START_TEST(states_whose_kv_never_came_go_first_after_a_while)
+{
+        _cleanup_(index_freep) struct index *index = make();
+
+        index_layout_at(index, HYBRID)->kv_tokens = 2;
+        store_kv(index, 201, 202, 1);
+        store_state(index, 202, 0, 1);
+        store_state(index, 203, 202, 1);
+        store_state(index, 4, 0, 2);
+        placement_hybrid_age(index, INDEX_HOST);
+        ck_assert_int_eq(list_of(index, 4, INDEX_HOST), PLACEMENT_UNPROVEN);
+        store_state(index, 104, 0, 62);
+        evict_expecting(index, 4, PLACEMENT_ALL);
+        ck_assert_int_eq(list_of(index, 104, INDEX_HOST), PLACEMENT_UNPROVEN);
+        ck_assert_int_eq(list_of(index, 202, INDEX_HOST), PLACEMENT_PROVEN);
+        ck_assert_int_eq(list_of(index, 203, INDEX_HOST), PLACEMENT_UNPROVEN);
+        /* It was new when the others were sought: it is looked at again. */
+        use(index, 202, 122);
+        evict_expecting(index, 104, PLACEMENT_ALL);
+}
+END_TEST
+
+START_TEST(kv_that_comes_behind_its_state_is_waited_for)
+{
+        _cleanup_(index_freep) struct index *index = make();
+
+        index_layout_at(index, HYBRID)->kv_tokens = 1;
+        store_state(index, 2, 0, 1);
+        store_kv(index, 1, 2, 30);
+        store_kv(index, 101, 101, 100);
+        placement_hybrid_age(index, INDEX_HOST);
+        ck_assert_int_eq(list_of(index, 2, INDEX_HOST), PLACEMENT_UNPROVEN);
+}
+END_TEST
+
+START_TEST(a_state_that_is_used_without_kv_needs_none)
+{
+        _cleanup_(index_freep) struct index *index = make();
+
+        index_layout_at(index, HYBRID)->kv_tokens = 1;
+        store_state(index, 2, 0, 1);
+        use(index, 2, 2);
+        store_kv(index, 101, 101, 100);
+        placement_hybrid_age(index, INDEX_HOST);
+        ck_assert_int_eq(list_of(index, 2, INDEX_HOST), PLACEMENT_PROVEN);
+}
+END_TEST
+
+START_TEST(broken_states_are_found_while_others_break)
+{
+        _cleanup_(index_freep) struct index *index = make();
+
+        store_kv(index, 1, 1, 1);
+        store_state(index, 1, 0, 1);
+        for (uint32_t chain = 100; chain < 480000; chain += 100)
+                store_kv(index, chain + 1, chain + 1, 1);
+        for (uint32_t chain = 100; chain < 600; chain += 100)
+                store_state(index, chain + 1, 0, 1);
+        drop(index, find(index, 1, KV));
+        for (uint32_t chain = 100; chain < 600; chain += 100) {
+                placement_hybrid_age(index, INDEX_HOST);
+                drop(index, find(index, chain + 1, KV));
+        }
+        ck_assert_int_eq(list_of(index, 1, INDEX_HOST), PLACEMENT_DEAD);
+        for (unsigned i = 0; i < 4; i++)
+                placement_hybrid_age(index, INDEX_HOST);
+        ck_assert_int_eq(list_of(index, 501, INDEX_HOST), PLACEMENT_DEAD);
 }
 END_TEST
 
@@ -700,6 +772,10 @@ int main(void)
         tcase_add_test(tcase, of_a_conversation_two_states_are_kept);
         tcase_add_test(tcase, a_superseded_state_that_is_used_is_kept);
         tcase_add_test(tcase, states_whose_kv_has_a_gap_go_first);
+        tcase_add_test(tcase, states_whose_kv_never_came_go_first_after_a_while);
+        tcase_add_test(tcase, kv_that_comes_behind_its_state_is_waited_for);
+        tcase_add_test(tcase, a_state_that_is_used_without_kv_needs_none);
+        tcase_add_test(tcase, broken_states_are_found_while_others_break);
         tcase_add_test(tcase, where_prompts_branch_the_state_stays);
         tcase_add_test(tcase, without_a_word_from_the_engine_it_is_guessed_where_a_prefill_began);
         tcase_add_test(tcase, of_one_prefill_only_the_last_state_is_proven_by_it);
