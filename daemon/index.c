@@ -8,30 +8,9 @@
 #include <sys/random.h>
 
 #include "base/cleanup.h"
-#include "daemon/cover_table.h"
-#include "daemon/index.h"
-#include "daemon/layout_table.h"
-#include "daemon/pin_table.h"
-#include "daemon/placement.h"
-#include "daemon/record_pool.h"
+#include "daemon/index_struct.h"
 
 #define PREFETCH_ROUND 64u
-
-struct index {
-        struct record_pool boundaries;
-        struct record_pool objects;
-        uint32_t *heads; /* boundaries by digest */
-        uint64_t n_heads;
-        uint64_t hash_seed;
-        struct placement_order order;
-        struct pin_table pins;
-        uint8_t *notes; /* index_set_notes() */
-        struct cover_table covers;
-        struct layout_table layouts;
-        struct presence_table *table;
-        uint64_t bytes_in[INDEX_N_TIERS];
-        uint64_t objects_in[INDEX_N_TIERS];
-};
 
 static const uint16_t bytes_flag[INDEX_N_TIERS] = {INDEX_BYTES_HOST, INDEX_BYTES_NVME};
 
@@ -256,34 +235,6 @@ static void free_boundary(struct index *index, struct index_boundary *boundary)
         record_pool_give_back(&index->boundaries, id);
 }
 
-static uint32_t presence_flags(struct index *index, const struct index_boundary *boundary,
-                               uint32_t bank)
-{
-        if (placement_is_hybrid(&index->order, boundary))
-                return bank ? 0 : placement_hybrid_presence(index, boundary);
-        return boundary->n_children ? PRESENCE_HAS_CHILD : 0;
-}
-
-/* Says in the presence table that the first child has come, or that the last has gone. */
-void index_publish_branch(struct index *index, const struct index_boundary *boundary)
-{
-        const struct layout_entry *layout = layout_table_at(&index->layouts, boundary->layout);
-
-        if (!index->table || (!boundary->first_object && !boundary->first_cover &&
-                              !placement_is_hybrid(&index->order, boundary)))
-                return;
-        for (uint32_t bank = 0; bank < layout->n_banks; bank++)
-                presence_table_set_flags(
-                        index->table, presence_fingerprint(layout->seeds[bank], &boundary->digest),
-                        presence_flags(index, boundary, bank));
-}
-
-void index_publish_forgotten(struct index *index, uint64_t fingerprint)
-{
-        if (index->table)
-                presence_table_set(index->table, fingerprint, 0, 0, 0);
-}
-
 /* Frees @boundary when nothing holds it any more, then its parent likewise. */
 static void release_boundary(struct index *index, struct index_boundary *boundary)
 {
@@ -354,42 +305,10 @@ static void learn_place(struct index *index, struct index_boundary *boundary,
         boundary->flags &= (uint16_t)~INDEX_PARENT_UNKNOWN;
 }
 
-/* ---- pins and notes ---- */
-
 void index_unpin(struct index *index, struct index_boundary *boundary)
 {
         pin_let_go(index, boundary);
         release_boundary(index, boundary);
-}
-
-uint64_t index_boundaries_max(const struct index *index)
-{
-        return index->boundaries.n_max;
-}
-
-void index_set_notes(struct index *index, uint8_t *notes)
-{
-        index->notes = notes;
-}
-
-struct index_boundary *index_scan_boundaries(struct index *index, uint32_t *position,
-                                             uint32_t *steps)
-{
-        if (*position == INDEX_NONE)
-                *position = index->boundaries.highest + 1;
-        while (*steps && *position > 1) {
-                struct index_boundary *boundary = record_pool_at(&index->boundaries, --*position);
-
-                --*steps;
-                if (boundary->flags & INDEX_IN_USE)
-                        return boundary;
-        }
-        return NULL;
-}
-
-bool index_boundaries_have_ended(uint32_t position)
-{
-        return position == 1;
 }
 
 /* ---- objects ---- */
@@ -536,83 +455,6 @@ void index_remove(struct index *index, struct index_object *object)
 
 /* ---- where objects are ---- */
 
-static void add_bits(const struct index_object *object, uint32_t bank, struct presence_bits *bits)
-{
-        uint64_t bit = UINT64_C(1) << object->cell % PRESENCE_CELLS_PER_BANK;
-
-        if (object->cell / PRESENCE_CELLS_PER_BANK != bank)
-                return;
-        if (object->host)
-                bits->resident |= bit;
-        if (object->host || object->place.claim)
-                bits->present |= bit;
-}
-
-/*
- * The bits of a bank, by asking all objects and covers; stops when @enough are found: a
- * boundary may have thousands of covers, and most often the first says all.
- */
-static struct presence_bits collect_bits(struct index *index, const struct index_boundary *boundary,
-                                         uint32_t bank, uint64_t enough)
-{
-        struct presence_bits bits = {0};
-
-        for (uint32_t id = boundary->first_object; id;) {
-                struct index_object *object = index_object_at(index, id);
-
-                add_bits(object, bank, &bits);
-                id = object->next;
-        }
-        for (uint32_t id = boundary->first_cover; id && (bits.resident & enough) != enough;) {
-                struct cover *cover = cover_table_at(&index->covers, id);
-
-                add_bits(index_object_at(index, cover->object), bank, &bits);
-                id = cover->next;
-        }
-        return bits;
-}
-
-/* Brings the bit of one cell of a boundary up to date. */
-static void publish_cell(struct index *index, const struct index_boundary *boundary,
-                         const struct index_object *object)
-{
-        uint32_t bank = object->cell / PRESENCE_CELLS_PER_BANK;
-        uint64_t bit = UINT64_C(1) << object->cell % PRESENCE_CELLS_PER_BANK;
-        struct layout_entry *layout = layout_table_at(&index->layouts, boundary->layout);
-        uint64_t fingerprint = presence_fingerprint(layout->seeds[bank], &boundary->digest);
-        struct presence_bits bits, own = {0};
-
-        if (bank >= layout->n_banks)
-                layout->n_banks = bank + 1;
-        add_bits(object, bank, &own);
-        if (!presence_lookup(presence_table_view(index->table), fingerprint, &bits)) {
-                /* New, or found no place before: then its other bits are due as well. */
-                bits = collect_bits(index, boundary, bank, UINT64_MAX);
-        } else {
-                if (!(own.resident & bit))
-                        own = collect_bits(index, boundary, bank, bit);
-                bits.present = (bits.present & ~bit) | (own.present & bit);
-                bits.resident = (bits.resident & ~bit) | (own.resident & bit);
-        }
-        /* Without a place it reads as a miss; the table counts that. */
-        (void)presence_table_set(index->table, fingerprint, bits.present, bits.resident,
-                                 presence_flags(index, boundary, bank));
-}
-
-static void publish(struct index *index, struct index_object *object)
-{
-        struct cover_set *set = index->covers.sets[index_object_id(index, object)];
-
-        if (!index->table)
-                return;
-        publish_cell(index, index_boundary_at(index, object->boundary), object);
-        for (uint32_t i = 0; set && i < set->n_covers; i++) {
-                struct cover *cover = cover_table_at(&index->covers, set->covers[i]);
-
-                publish_cell(index, index_boundary_at(index, cover->boundary), object);
-        }
-}
-
 static bool any_is_in(struct index *index, const struct index_boundary *boundary,
                       enum index_tier tier)
 {
@@ -637,7 +479,7 @@ static void object_entered(struct index *index, struct index_object *object, enu
         boundary->flags |= bytes_flag[tier];
         placement_enter(index, object, tier, first);
         pins_enter(index, object, tier);
-        publish(index, object);
+        index_publish(index, object);
 }
 
 static void object_left(struct index *index, struct index_object *object, enum index_tier tier)
@@ -652,7 +494,7 @@ static void object_left(struct index *index, struct index_object *object, enum i
                 boundary->flags &= (uint16_t)~bytes_flag[tier];
         placement_leave(index, object, tier, last);
         pins_leave(index, object, tier);
-        publish(index, object);
+        index_publish(index, object);
 }
 
 static void location_changed(struct index *index, struct index_object *object, enum index_tier tier,
@@ -762,34 +604,6 @@ const struct digest *index_covers(const struct index *index, const struct index_
 
         *ret_n = set ? set->n_digests : 0;
         return set ? set->digests : NULL;
-}
-
-struct index_object *index_next_object(struct index *index, uint32_t after)
-{
-        for (uint32_t id = after + 1; id && id <= index->objects.highest; id++) {
-                struct index_object *object = record_pool_at(&index->objects, id);
-
-                if (object->boundary)
-                        return object;
-        }
-        return NULL;
-}
-
-struct index_object *index_scan(struct index *index, uint32_t *position, uint32_t *steps)
-{
-        while (*steps && *position < index->objects.highest) {
-                struct index_object *object = record_pool_at(&index->objects, ++*position);
-
-                --*steps;
-                if (object->boundary)
-                        return object;
-        }
-        return NULL;
-}
-
-bool index_scan_has_ended(const struct index *index, uint32_t position)
-{
-        return position >= index->objects.highest;
 }
 
 void index_layout_usage(const struct index *index, uint16_t layout, uint64_t *ret_objects,
