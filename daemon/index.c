@@ -10,7 +10,8 @@
 #include "base/cleanup.h"
 #include "daemon/index_struct.h"
 
-#define PREFETCH_ROUND 64u
+#define PREFETCH_ROUND    64u
+#define REMEMBERED_OF_ALL 4u
 
 static const uint16_t bytes_flag[INDEX_N_TIERS] = {INDEX_BYTES_HOST, INDEX_BYTES_NVME};
 
@@ -39,7 +40,8 @@ static int init_records(struct index *index, uint64_t objects_max)
         r = pin_table_init(&index->pins, boundaries_max);
         if (r < 0)
                 return r;
-        return placement_order_init(&index->order, boundaries_max);
+        return placement_order_init(&index->order, boundaries_max,
+                                    objects_max / REMEMBERED_OF_ALL + 1);
 }
 
 int index_new(struct index **ret_index, uint64_t objects_max, struct presence_table *table)

@@ -7,7 +7,8 @@
 static const uint16_t in_tier[INDEX_N_TIERS] = {INDEX_IN_HOST, INDEX_IN_NVME};
 static const uint16_t bytes_in[INDEX_N_TIERS] = {INDEX_BYTES_HOST, INDEX_BYTES_NVME};
 
-int placement_order_init(struct placement_order *order, uint64_t boundaries_max)
+int placement_order_init(struct placement_order *order, uint64_t boundaries_max,
+                         uint64_t remembered_max)
 {
         int r;
 
@@ -22,7 +23,7 @@ int placement_order_init(struct placement_order *order, uint64_t boundaries_max)
                 }
                 order->links[tier] = links;
         }
-        r = placement_hybrid_init(&order->hybrid, boundaries_max);
+        r = placement_hybrid_init(&order->hybrid, boundaries_max, remembered_max);
         if (r < 0)
                 placement_order_deinit(order);
         return r;

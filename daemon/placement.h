@@ -59,8 +59,9 @@ struct placement_victim {
         bool is_dead;                    /* of no use: not worth a copy below */
 };
 
-/* 0 or -ENOMEM. */
-int placement_order_init(struct placement_order *order, uint64_t boundaries_max);
+/* @remembered_max, at least 1: boundaries that are gone (placement_memory.h). 0 or -ENOMEM. */
+int placement_order_init(struct placement_order *order, uint64_t boundaries_max,
+                         uint64_t remembered_max);
 void placement_order_deinit(struct placement_order *order);
 
 /*

@@ -15,11 +15,13 @@
 /* Boundaries remembered: so many for each one there is, and some for small caches. */
 #define MEMORY_FACTOR 4u
 #define MEMORY_MIN    1024u
-#define MEMORY_OF_ALL 4u
+/* At least this part of index.objects_max, also when there are as many boundaries. */
+#define MEMORY_LEAST 16u
 /* Of one slice of the search for states without their KV. */
 #define BROKEN_STEPS 4096u
 
-int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_max)
+int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_max,
+                          uint64_t remembered_max)
 {
         void *nodes, *state_groups;
         int r;
@@ -35,8 +37,7 @@ int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_m
         if (r < 0)
                 return r;
         hybrid->state_groups = state_groups;
-        /* Each has an entry in the presence table, which is made for half as many more. */
-        return placement_memory_init(&hybrid->memory, boundaries_max / MEMORY_OF_ALL + MEMORY_MIN);
+        return placement_memory_init(&hybrid->memory, remembered_max);
 }
 
 void placement_hybrid_deinit(struct placement_hybrid *hybrid)
@@ -163,14 +164,25 @@ static uint64_t fingerprint_of(struct index *index, const struct index_boundary 
         return index_fingerprint(index, boundary->layout, &boundary->digest);
 }
 
-void placement_hybrid_begin(struct index *index, struct index_boundary *boundary)
+/*
+ * How many may be remembered. Each has an entry in the presence table, which is made for
+ * objects_max of them; much fuller, it finds no place for what is there.
+ */
+static uint64_t memory_max(struct index *index)
 {
-        struct placement_hybrid *hybrid = hybrid_of(index);
-        struct placement_node *node = node_of(index, boundary);
+        const struct placement_hybrid *hybrid = hybrid_of(index);
+        uint64_t n_max = MEMORY_MIN + (uint64_t)MEMORY_FACTOR * hybrid->n_nodes;
+        struct index_usage usage;
+        uint64_t least, unused;
 
-        hybrid->n_nodes++;
-        if (placement_memory_take(&hybrid->memory, fingerprint_of(index, boundary), &node->past))
-                node->flags = PLACEMENT_HAD_KV;
+        index_usage(index, &usage);
+        least = usage.objects_max / MEMORY_LEAST + 1;
+        unused = usage.objects_max > usage.boundaries ? usage.objects_max - usage.boundaries : 0;
+        if (unused < least)
+                unused = least;
+        if (unused > hybrid->memory.pool.n_max)
+                unused = hybrid->memory.pool.n_max;
+        return n_max < unused ? n_max : unused;
 }
 
 static void forget_oldest(struct index *index, uint64_t n_max)
@@ -181,19 +193,26 @@ static void forget_oldest(struct index *index, uint64_t n_max)
                 index_publish_forgotten(index, placement_memory_forget(memory));
 }
 
+void placement_hybrid_begin(struct index *index, struct index_boundary *boundary)
+{
+        struct placement_hybrid *hybrid = hybrid_of(index);
+        struct placement_node *node = node_of(index, boundary);
+
+        hybrid->n_nodes++;
+        if (placement_memory_take(&hybrid->memory, fingerprint_of(index, boundary), &node->past))
+                node->flags = PLACEMENT_HAD_KV;
+        forget_oldest(index, memory_max(index));
+}
+
 void placement_hybrid_end(struct index *index, struct index_boundary *boundary)
 {
         struct placement_hybrid *hybrid = hybrid_of(index);
         struct placement_node *node = node_of(index, boundary);
-        uint64_t n_max;
 
         assert(!node->list[INDEX_HOST] && !node->list[INDEX_NVME]);
         hybrid->n_nodes--;
         if (node->flags & PLACEMENT_HAD_KV) {
-                n_max = MEMORY_MIN + (uint64_t)MEMORY_FACTOR * hybrid->n_nodes;
-                if (n_max > hybrid->memory.pool.n_max)
-                        n_max = hybrid->memory.pool.n_max;
-                forget_oldest(index, n_max - 1);
+                forget_oldest(index, memory_max(index) - 1);
                 placement_memory_add(&hybrid->memory, fingerprint_of(index, boundary), &node->past);
         }
         *node = (struct placement_node){0};

@@ -90,7 +90,8 @@ struct placement_hybrid {
         uint32_t late_s; /* when KV that had not come before its state is missing; 0: none is */
 };
 
-int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_max);
+int placement_hybrid_init(struct placement_hybrid *hybrid, uint64_t boundaries_max,
+                          uint64_t remembered_max);
 void placement_hybrid_deinit(struct placement_hybrid *hybrid);
 
 /* As the functions of placement.h without _hybrid, for boundaries of layouts with states. */

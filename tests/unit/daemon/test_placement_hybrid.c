@@ -14,6 +14,7 @@
 #include "daemon/placement.h"
 
 DEFINE_CLEANUP(struct index *, index_free)
+DEFINE_CLEANUP(struct presence_table *, presence_table_free)
 
 enum { KV, STATE, HYBRID = 1, DENSE = 2, LONG_AGO_S = 1000 };
 
@@ -514,6 +515,35 @@ START_TEST(the_memory_is_bounded)
 }
 END_TEST
 
+START_TEST(what_is_remembered_leaves_room_in_the_presence_table)
+{
+        enum { OBJECTS_MAX = 400 };
+        _cleanup_(presence_table_freep) struct presence_table *table = NULL;
+        _cleanup_(index_freep) struct index *index = NULL;
+        struct presence_table_usage usage;
+        uint16_t layout;
+
+        ck_assert_int_eq(presence_table_new(&table, OBJECTS_MAX, (uint8_t[16]){1}, 1), 0);
+        ck_assert_int_eq(index_new(&index, OBJECTS_MAX, table), 0);
+        ck_assert_int_eq(index_layout(index, 0, &hybrid_id, &layout), 0);
+        placement_learn_groups(index, HYBRID, 1u << STATE);
+        for (uint32_t i = 1; i <= 5000; i++) {
+                struct where where = {HYBRID, i, 0, 1, i};
+
+                drop(index, store_in(index, &where, KV, (struct index_origin){0}));
+        }
+        presence_table_usage(table, &usage);
+        ck_assert_uint_eq(usage.used, OBJECTS_MAX / 4 + 1);
+        for (uint32_t i = 5001; i <= 5000 + OBJECTS_MAX; i++) {
+                struct where where = {HYBRID, i, 0, 1, i};
+
+                store_in(index, &where, KV, (struct index_origin){0});
+        }
+        presence_table_usage(table, &usage);
+        ck_assert_uint_eq(usage.used, OBJECTS_MAX + OBJECTS_MAX / 16 + 1);
+}
+END_TEST
+
 START_TEST(both_kinds_of_layout_share_a_tier_by_age)
 {
         _cleanup_(index_freep) struct index *index = make();
@@ -783,6 +813,7 @@ int main(void)
         tcase_add_test(tcase, children_are_remembered_when_their_bytes_are_gone);
         tcase_add_test(tcase, match_can_tell_what_was_seen_when_its_bytes_are_gone);
         tcase_add_test(tcase, the_memory_is_bounded);
+        tcase_add_test(tcase, what_is_remembered_leaves_room_in_the_presence_table);
         tcase_add_test(tcase, both_kinds_of_layout_share_a_tier_by_age);
         tcase_add_test(tcase, a_leased_state_stays);
         tcase_add_test(tcase, new_kv_that_is_renewed_stays_new);
