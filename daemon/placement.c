@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <assert.h>
 
+#include "daemon/pin_table.h"
 #include "daemon/placement.h"
 #include "daemon/record_pool.h"
 
@@ -226,14 +227,17 @@ void placement_learn_groups(struct index *index, uint16_t layout, uint32_t state
 {
         struct placement_order *order = index_order(index);
         uint64_t objects, bytes;
+        bool has_boundaries;
 
         if (order->hybrid.state_groups[layout] || !state_groups)
                 return;
         index_layout_usage(index, layout, &objects, &bytes);
-        if (objects)
+        /* Without objects only a pin keeps one. */
+        has_boundaries = objects || index_pins(index)->n_held;
+        if (has_boundaries)
                 for_layout(index, layout, take_off_order);
         order->hybrid.state_groups[layout] = state_groups;
-        if (objects) {
+        if (has_boundaries) {
                 for_layout(index, layout, placement_hybrid_begin);
                 for_layout(index, layout, enter_objects);
         }

@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/layout_table.h"
+#include "daemon/pin_table.h"
 #include "daemon/placement.h"
 
 DEFINE_CLEANUP(struct index *, index_free)
@@ -644,6 +645,24 @@ START_TEST(a_layout_that_becomes_known_changes_over)
 }
 END_TEST
 
+START_TEST(a_boundary_that_only_a_pin_keeps_changes_over_too)
+{
+        _cleanup_(index_freep) struct index *index = make_unknown();
+        struct digest digest = digest_of(1);
+        struct index_boundary *boundary;
+
+        index_pins(index)->bytes_max[INDEX_HOST] = 1 << 20;
+        store_kv(index, 1, 1, 1);
+        boundary = index_find_boundary(index, HYBRID, &digest);
+        ck_assert_int_eq(pin_hold(index, boundary), 0);
+        drop(index, find(index, 1, KV));
+        placement_learn_groups(index, HYBRID, 1u << STATE);
+        ck_assert_uint_eq(index_order(index)->hybrid.n_nodes, 1);
+        index_unpin(index, boundary);
+        ck_assert_uint_eq(index_order(index)->hybrid.n_nodes, 0);
+}
+END_TEST
+
 START_TEST(a_state_keeps_its_rank_when_it_goes_down_and_comes_back)
 {
         _cleanup_(index_freep) struct index *index = make();
@@ -819,6 +838,7 @@ int main(void)
         tcase_add_test(tcase, new_kv_that_is_renewed_stays_new);
         tcase_add_test(tcase, renewed_kv_is_not_behind_its_parent);
         tcase_add_test(tcase, a_layout_that_becomes_known_changes_over);
+        tcase_add_test(tcase, a_boundary_that_only_a_pin_keeps_changes_over_too);
         tcase_add_test(tcase, a_state_keeps_its_rank_when_it_goes_down_and_comes_back);
         tcase_add_test(tcase, the_books_add_up_whatever_happens);
         suite_add_tcase(suite, tcase);
