@@ -44,16 +44,11 @@ static struct index_boundary *parent_of(struct index *index, const struct index_
         return boundary->parent ? index_boundary_at(index, boundary->parent) : NULL;
 }
 
-static bool is_in(const struct index_object *object, enum index_tier tier)
-{
-        return tier == INDEX_HOST ? object->host != INDEX_NONE : object->place.claim != 0;
-}
-
 static void protect(struct pin_table *pins, struct index_object *object, enum index_tier tier)
 {
         uint64_t bytes = pin_space(object->raw_bytes, tier);
 
-        if (!is_in(object, tier) || object->flags & pinned_in[tier] ||
+        if (!index_object_is_in(object, tier) || object->flags & pinned_in[tier] ||
             pins->bytes[tier] + bytes > pins->bytes_max[tier])
                 return;
         pins->bytes[tier] += bytes;
@@ -94,7 +89,7 @@ static void add_up(struct index *index, const struct index_boundary *boundary,
                         const struct index_object *object = index_object_at(index, id);
 
                         for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)
-                                if (is_in(object, tier))
+                                if (index_object_is_in(object, tier))
                                         ret_bytes[tier] += pin_space(object->raw_bytes, tier);
                         id = object->next;
                 }
