@@ -152,6 +152,8 @@ static void add_boundary(struct show *show, const struct index_boundary *boundar
 
         for (uint32_t id = boundary->first_object; id; id = index_object_at(index, id)->next)
                 n++;
+        if (!n)
+                return;
         unread = reallocarray(show->unread, show->n_unread + n, sizeof(*unread));
         if (unread)
                 show->unread = unread;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Who wrote an object and when; reclaim and pins; sessions that see and leave no traces. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -151,6 +152,29 @@ START_TEST(what_is_granted_says_who_wrote_it_and_when)
         boot_id(later);
         ck_assert_mem_ne(later, writer, 16);
         expect_written_by(writer, from_ns, to_ns);
+        stop();
+}
+END_TEST
+
+/* In one layout it is stored, in the other it is only the parent of something. */
+START_TEST(show_names_a_boundary_that_another_layout_holds_a_place_for)
+{
+        char command[128] = "{\"command\":\"show\",\"digest\":\"";
+        struct kvt_digest shown = digest(1);
+        json_t *answer;
+
+        start(0);
+        ck_assert_uint_eq(store(1, 0, 1, MIB), KVT_OK);
+        kvt_close(session);
+        is_dense = true;
+        session = open_session(0);
+        ck_assert_uint_eq(store(2, 1, 2, MIB), KVT_OK);
+        for (size_t i = 0; i < sizeof(shown.bytes); i++)
+                sprintf(command + strlen(command), "%02x", shown.bytes[i]);
+        strcat(command, "\"}");
+        answer = daemon_ask(&fixture, command);
+        ck_assert_uint_eq(json_array_size(json_object_get(answer, "objects")), 1);
+        json_decref(answer);
         stop();
 }
 END_TEST
@@ -675,6 +699,7 @@ int main(void)
 {
         const TTest *const tests[] = {
                 what_is_granted_says_who_wrote_it_and_when,
+                show_names_a_boundary_that_another_layout_holds_a_place_for,
                 what_hangs_on_a_boundary_goes_and_nothing_else,
                 a_prefix_goes_as_far_up_as_nobody_needs_it,
                 a_topic_goes_as_a_whole,
