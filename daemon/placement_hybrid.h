@@ -22,8 +22,9 @@
  * comes back soon after its eviction from one list makes the share of the other smaller.
  * Of a conversation two states are kept: with a third the oldest is superseded.
  *
- * A walk up a chain takes at most PLACEMENT_WALK_MAX steps; what lies beyond is not looked
- * at. All is per tier and per index, for all layouts with states together. Loop thread only.
+ * A search up a chain takes at most PLACEMENT_WALK_MAX steps; what lies beyond is not looked
+ * at. links.children is kept as far up as it changes, however far that is.
+ * All is per tier and per index, for all layouts with states together. Loop thread only.
  */
 #pragma once
 
