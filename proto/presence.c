@@ -33,7 +33,8 @@ int presence_view_init(struct presence_view *ret_view, const void *base, uint64_
         if (bytes < PRESENCE_HEADER_BYTES || header->magic != PRESENCE_MAGIC ||
             header->version != PRESENCE_VERSION || header->header_bytes != PRESENCE_HEADER_BYTES ||
             header->entry_bytes != sizeof(struct presence_entry) ||
-            header->probe_buckets != PRESENCE_PROBE_BUCKETS || !header->n_buckets ||
+            header->probe_buckets != PRESENCE_PROBE_BUCKETS ||
+            header->n_buckets < PRESENCE_PROBE_BUCKETS ||
             header->n_buckets > UINT32_MAX ||
             header->n_buckets > (bytes - PRESENCE_HEADER_BYTES) / bucket_bytes)
                 return err_raise(-EPROTO);

@@ -69,7 +69,7 @@ struct presence_header {
         uint32_t header_bytes;  /* PRESENCE_HEADER_BYTES: where the entries begin */
         uint32_t entry_bytes;   /* sizeof(struct presence_entry) */
         uint32_t probe_buckets; /* PRESENCE_PROBE_BUCKETS */
-        uint64_t n_buckets;     /* 1 to 2^32 - 1 */
+        uint64_t n_buckets;     /* PRESENCE_PROBE_BUCKETS to 2^32 - 1 */
         uint64_t hash_key;      /* random for each boot of the daemon */
         uint8_t boot_id[16];
         uint64_t heartbeat_period_ns;

@@ -79,6 +79,8 @@ START_TEST(a_damaged_header_is_refused)
         REFUSED(probe_buckets, 0);
         REFUSED(probe_buckets, PRESENCE_PROBE_BUCKETS + 1);
         REFUSED(n_buckets, 0);
+        /* A probe that ends behind the last bucket goes on at the first, once. */
+        REFUSED(n_buckets, PRESENCE_PROBE_BUCKETS - 1);
         REFUSED(n_buckets, N_BUCKETS + 1);
         REFUSED(n_buckets, UINT64_C(1) << 32);
         REFUSED(n_buckets, UINT64_MAX);
