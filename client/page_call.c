@@ -122,6 +122,12 @@ static bool is_broken_set(const struct kvt__call *call)
         return kvt__page_call_stores(call) && call->set && call->status != KVT_OK;
 }
 
+/* Copied, or held for the set. The lease of one that does not fit its slots is given back. */
+static bool is_to_commit(const struct kvt__item *item)
+{
+        return item->lease && (item->status == KVT_OK || item->status == KVT_ALREADY_HAVE);
+}
+
 static void commit(struct kvt_session *session, struct kvt__call *call)
 {
         struct kvt__call *child = call->pages->commit;
@@ -131,8 +137,8 @@ static void commit(struct kvt_session *session, struct kvt__call *call)
         for (uint32_t i = 0; i < call->n; i++) {
                 struct kvt__lease *lease = call->items[i].lease;
 
-                child->items[i].is_final = !lease;
-                if (!lease)
+                child->items[i].is_final = !is_to_commit(&call->items[i]);
+                if (child->items[i].is_final)
                         continue;
                 call->items[i].lease = NULL;
                 lease->ending = true;

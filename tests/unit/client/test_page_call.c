@@ -240,6 +240,25 @@ START_TEST(a_commit_that_is_stale_is_told_of_every_member)
 }
 END_TEST
 
+START_TEST(what_was_granted_at_another_length_is_given_back_and_not_committed)
+{
+        struct fake_item answers[] = {granted(0, 5), granted(1, 6)}, done = refused(0, KVT_OK);
+        uint64_t leases[1];
+
+        answers[0].bytes = FAKE_OBJECT - 1;
+        start(true, 2, 0, 0);
+        fake_result(&fake, expect_request(WIRE_RESERVE), false, answers, 2);
+        fake_result(&fake, expect_leases(WIRE_COMMIT, leases, 1), false, &done, 1);
+        ck_assert_uint_eq(leases[0], 6);
+        expect_leases(WIRE_ABORT, leases, 1);
+        ck_assert_uint_eq(leases[0], 5);
+        ck_assert_uint_eq(wait_one().status, KVT_INVALID);
+        ck_assert_uint_eq(objects[0].status, KVT_INVALID);
+        ck_assert_uint_eq(objects[1].status, KVT_OK);
+        ck_assert(is_all(arena_of(0), 0));
+}
+END_TEST
+
 START_TEST(a_store_that_times_out_in_its_commit_is_over_for_the_caller)
 {
         struct fake_item answer = granted(0, 5), done = refused(0, KVT_OK);
@@ -432,6 +451,7 @@ int main(void)
         tcase_add_test(calls, what_a_set_found_stored_is_named_in_its_commit_and_not_copied);
         tcase_add_test(calls, a_set_that_is_stored_already_is_over_without_a_commit);
         tcase_add_test(calls, a_commit_that_is_stale_is_told_of_every_member);
+        tcase_add_test(calls, what_was_granted_at_another_length_is_given_back_and_not_committed);
         tcase_add_test(calls, a_store_that_times_out_in_its_commit_is_over_for_the_caller);
         tcase_add_test(calls, a_store_ends_with_the_connection_in_each_of_its_steps);
         tcase_add_test(calls, a_load_copies_and_releases_and_does_not_wait_for_that);
