@@ -87,7 +87,7 @@ static bool take_granting(struct kvt_session *session, struct kvt__call *call,
 /* Nothing has changed: it is the caller's as before, or nobody's who was told of an end. */
 static void keep_lease(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item)
 {
-        if (call->is_done || call->owner) {
+        if (call->is_done || call->is_told || call->owner) {
                 kvt__give_back(session, call->kind == WIRE_RELEASE ? WIRE_ACQUIRE : WIRE_RESERVE,
                                call->set, &item->lease->wire, 1);
                 kvt__lease_end(&session->leases, item->lease);

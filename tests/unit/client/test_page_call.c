@@ -278,6 +278,21 @@ START_TEST(a_store_that_times_out_in_its_commit_is_over_for_the_caller)
 }
 END_TEST
 
+START_TEST(what_a_commit_left_alone_is_given_back_after_a_timeout)
+{
+        struct fake_item answer = granted(0, 5), none = refused(0, KVT_INVALID);
+        uint64_t leases[1], commit;
+
+        start(true, 1, 9, MS(200));
+        fake_result(&fake, expect_request(WIRE_RESERVE), false, &answer, 1);
+        commit = expect_leases(WIRE_COMMIT, leases, 1);
+        ck_assert_uint_eq(wait_one().status, KVT_TIMEOUT);
+        fake_result(&fake, commit, false, &none, 1);
+        expect_leases(WIRE_ABORT, leases, 1);
+        ck_assert_uint_eq(leases[0], 5);
+}
+END_TEST
+
 START_TEST(a_store_ends_with_the_connection_in_each_of_its_steps)
 {
         struct fake_item answer = granted(0, 5);
@@ -453,6 +468,7 @@ int main(void)
         tcase_add_test(calls, a_commit_that_is_stale_is_told_of_every_member);
         tcase_add_test(calls, what_was_granted_at_another_length_is_given_back_and_not_committed);
         tcase_add_test(calls, a_store_that_times_out_in_its_commit_is_over_for_the_caller);
+        tcase_add_test(calls, what_a_commit_left_alone_is_given_back_after_a_timeout);
         tcase_add_test(calls, a_store_ends_with_the_connection_in_each_of_its_steps);
         tcase_add_test(calls, a_load_copies_and_releases_and_does_not_wait_for_that);
         tcase_add_test(calls, a_load_has_one_completion_when_all_has_arrived_or_failed);
