@@ -81,6 +81,8 @@ static void stop_child(struct kvt_session *session, struct kvt__call *call, enum
         /* A commit that is under way ends its leases when it is answered. */
         if (!child || !kvt__kind_grants(child->kind) || child->is_done)
                 return;
+        /* What it still holds was never taken over: nobody else will give it back. */
+        child->is_reported = false;
         kvt__call_abandon(session, child, status);
         kvt__stop(session, child);
 }

@@ -317,6 +317,23 @@ START_TEST(a_store_ends_with_the_connection_in_each_of_its_steps)
 }
 END_TEST
 
+START_TEST(a_grant_beside_garbage_does_not_outlive_its_store)
+{
+        struct fake_item first = granted(0, 5), last[] = {granted(1, 6), granted(7, 7)};
+        uint64_t request;
+
+        start(true, 3, 0, 0);
+        request = expect_request(WIRE_RESERVE);
+        fake_result(&fake, request, true, &first, 1);
+        fake_result(&fake, request, false, last, 2);
+        fake_expect_hang_up(&fake);
+        ck_assert_uint_eq(wait_one().status, KVT_UNAVAILABLE);
+        /* All its leases have ended, or the daemon would not hear this. */
+        fake_greet(&fake);
+        fake_expect(&fake, WIRE_COPIES_ENDED);
+}
+END_TEST
+
 /* ---- loads ---- */
 
 START_TEST(a_load_copies_and_releases_and_does_not_wait_for_that)
@@ -470,6 +487,7 @@ int main(void)
         tcase_add_test(calls, a_store_that_times_out_in_its_commit_is_over_for_the_caller);
         tcase_add_test(calls, what_a_commit_left_alone_is_given_back_after_a_timeout);
         tcase_add_test(calls, a_store_ends_with_the_connection_in_each_of_its_steps);
+        tcase_add_test(calls, a_grant_beside_garbage_does_not_outlive_its_store);
         tcase_add_test(calls, a_load_copies_and_releases_and_does_not_wait_for_that);
         tcase_add_test(calls, a_load_has_one_completion_when_all_has_arrived_or_failed);
         tcase_add_test(calls, an_object_that_does_not_fit_its_slots_is_not_copied);
