@@ -18,10 +18,11 @@
 #define N_THREADS 4
 #define N_ROUNDS  100
 #define N_HANGUPS 4
+#define N_MOVERS  2
 
 static struct fake fake;
 static struct kvt_session *session;
-static _Atomic bool stopping;
+static _Atomic bool stopping, stopping_movers;
 static _Atomic unsigned n_lost;
 
 static void answer(const struct wire_batch *batch)
@@ -98,6 +99,40 @@ static void *store(void *argument)
         return NULL;
 }
 
+/*
+ * Stores pages, and writes to them as soon as it has been told of the end: were the copier
+ * still reading, the sanitizer would say so. Every third call is cancelled.
+ */
+static void *move(void *argument)
+{
+        static uint8_t pages[N_MOVERS][2][FAKE_OBJECT];
+        uint8_t *mine = pages[(uintptr_t)argument][0];
+        static const uint32_t slots[] = {0, 1};
+        struct kvt_page_view view = {
+                .base = mine, .page_stride = FAKE_OBJECT, .row_bytes = FAKE_OBJECT};
+        struct kvt_page_group group = {.n_pages = 2, .n_views = 1, .views = &view};
+        struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_WAITED};
+        struct kvt_page_map *map;
+
+        ck_assert_int_eq(kvt_page_map_new(session, &group, 1, &map, NULL, 0), KVT_OK);
+        for (int round = 0; !stopping_movers; round++) {
+                struct kvt_object objects[] = {{.slots = &slots[0], .n_slots = 1},
+                                               {.slots = &slots[1], .n_slots = 1}};
+                uint64_t id, cancel;
+
+                memset(mine, round, sizeof(pages[0]));
+                if (kvt_store_pages(session, &call, map, objects, 2, &id) != KVT_OK) {
+                        usleep(1000);
+                        continue;
+                }
+                if (round % 3 == 0)
+                        finish(kvt_cancel(session, &call, id, &cancel), &cancel);
+                finish(KVT_OK, &id);
+        }
+        kvt_page_map_free(map);
+        return NULL;
+}
+
 static void *look(void *argument)
 {
         struct kvt_digest digests[64];
@@ -114,16 +149,21 @@ static void *look(void *argument)
 
 START_TEST(many_threads_share_a_session_over_hang_ups)
 {
-        pthread_t server, looker, threads[N_THREADS];
+        pthread_t server, looker, movers[N_MOVERS], threads[N_THREADS];
 
         fake_start(&fake, false);
         session = fake_open(&fake);
         ck_assert_int_eq(pthread_create(&server, NULL, serve, NULL), 0);
         ck_assert_int_eq(pthread_create(&looker, NULL, look, NULL), 0);
+        for (uintptr_t i = 0; i < N_MOVERS; i++)
+                ck_assert_int_eq(pthread_create(&movers[i], NULL, move, (void *)i), 0);
         for (int i = 0; i < N_THREADS; i++)
                 ck_assert_int_eq(pthread_create(&threads[i], NULL, store, NULL), 0);
         for (int i = 0; i < N_THREADS; i++)
                 pthread_join(threads[i], NULL);
+        stopping_movers = true;
+        for (int i = 0; i < N_MOVERS; i++)
+                pthread_join(movers[i], NULL);
         /* Each hang-up was felt, and none cost more than what was on its way. */
         ck_assert_uint_gt(n_lost, 0);
         stopping = true;
