@@ -309,8 +309,7 @@ static uint32_t tokens_asked(const struct kvt__needs *needs, const struct kvt_ma
         return tokens;
 }
 
-/* Digests that may be looked at, by the limits of the query. */
-static uint32_t limit_of(const struct kvt__needs *needs, const struct kvt_match_query *query)
+uint32_t kvt__joint_limit(const struct kvt__needs *needs, const struct kvt_match_query *query)
 {
         uint32_t tokens = tokens_asked(needs, query);
 
@@ -403,7 +402,7 @@ void kvt__joint_match(const struct kvt__table *table, const struct kvt_match_que
                       struct kvt_match *match)
 {
         const struct kvt__needs *needs = &table->needs;
-        uint32_t limit = limit_of(needs, query), walked;
+        uint32_t limit = kvt__joint_limit(needs, query), walked;
         struct walk walk; /* its history is read only where it was written */
 
         walk_init(&walk, table, query, match);

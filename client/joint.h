@@ -8,6 +8,9 @@
 #include "client/kvtier.h"
 #include "client/table.h"
 
+/* How many digests may be looked at, by the limits of the query. Pure. */
+uint32_t kvt__joint_limit(const struct kvt__needs *needs, const struct kvt_match_query *query);
+
 /* Fills in all of @match, which is zero, but its size. */
 void kvt__joint_match(const struct kvt__table *table, const struct kvt_match_query *query,
                       struct kvt_match *match);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/joint.h"
 #include "client/recent.h"
 
 /* Kept behind the first gap: enough to see what else is missing. */
@@ -18,21 +19,6 @@ void kvt__recent_deinit(struct kvt__recent *recent)
 {
         free(recent->entries);
         recent->entries = NULL;
-}
-
-/* How many boundaries a full hit would have had. */
-static uint32_t wanted(const struct kvt__table *table, const struct kvt_match_query *query)
-{
-        uint32_t n = query->n_digests, chunk = table->needs.chunk_tokens;
-
-        if (!chunk)
-                return n;
-        if (query->max_tokens && query->max_tokens / chunk < n)
-                n = query->max_tokens / chunk;
-        if (query->prompt_tokens && table->needs.has_state &&
-            (query->prompt_tokens - 1) / chunk < n)
-                n = (query->prompt_tokens - 1) / chunk;
-        return n;
 }
 
 /* Digests name whole prefixes: the last one stands for the prompt. */
@@ -97,7 +83,8 @@ void kvt__recent_note(struct kvt__recent *recent, const struct kvt__table *table
         struct kvt__recent_mark *mark;
         uint64_t tag, beat_ns, sequence;
 
-        if (!query->n_digests || found->boundaries >= wanted(table, query) || !recent->entries)
+        if (!query->n_digests || !recent->entries ||
+            found->boundaries >= kvt__joint_limit(&table->needs, query))
                 return;
         tag = tag_of(query);
         beat_ns = atomic_load_explicit(&table->view.header->heartbeat_ns, memory_order_relaxed);
