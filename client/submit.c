@@ -380,7 +380,9 @@ static enum kvt_status answer_here(const struct kvt_session *session, const stru
         bool loads = call->kind == WIRE_ACQUIRE || call->kind == WIRE_ADOPT;
         uint32_t forbidden = loads ? KVT_OPEN_NO_LOADS : KVT_OPEN_NO_STORES;
 
-        if (!(session->open_flags & forbidden) && !(call->flags & KVT_CALL_BYPASS))
+        /* An end of pins is no store: unsent, it would leave the daemon with them. */
+        if (call->mark == WIRE_MARK_UNPIN ||
+            (!(session->open_flags & forbidden) && !(call->flags & KVT_CALL_BYPASS)))
                 return KVT_OK;
         return loads ? KVT_MISS : KVT_REFUSED;
 }

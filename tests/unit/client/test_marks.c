@@ -233,6 +233,18 @@ START_TEST(a_request_that_bypasses_the_store_asks_nobody)
 }
 END_TEST
 
+START_TEST(an_unpin_reaches_the_daemon_also_with_a_bypass)
+{
+        struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_BYPASS};
+        struct kvt_object object = named(1);
+
+        pin(1, KVT_OK);
+        ck_assert_int_eq(kvt_unpin(session, &call, &object, 1, NULL), KVT_OK);
+        answer(expect_mark(1, WIRE_MARK_UNPIN), KVT_OK);
+        ck_assert_uint_eq(wait_one().status, KVT_OK);
+}
+END_TEST
+
 START_TEST(a_bypass_needs_no_daemon)
 {
         struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_BYPASS};
@@ -262,6 +274,7 @@ int main(void)
         tcase_add_test(tcase, an_unpin_behind_a_pin_wins);
         tcase_add_test(tcase, a_mark_that_is_late_leaves_the_callers_memory_alone);
         tcase_add_test(tcase, a_request_that_bypasses_the_store_asks_nobody);
+        tcase_add_test(tcase, an_unpin_reaches_the_daemon_also_with_a_bypass);
         tcase_add_test(tcase, a_bypass_needs_no_daemon);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
