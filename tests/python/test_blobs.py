@@ -48,6 +48,18 @@ def test_second_put_is_told_that_it_is_stored(session, fresh):
     assert session.get(tokens) == (20, b"other")
 
 
+def test_a_timeout_of_nothing_is_not_the_default(daemon, session, fresh):
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        assert session.put(fresh(20), BYTES, timeout=0) is Status.TIMEOUT
+        assert time.monotonic() - begin < 5
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    with pytest.raises(ValueError):
+        session.put(fresh(20), BYTES, timeout=-1)
+
+
 def test_leased_memory_is_the_shared_memory_itself(session, fresh):
     tokens = fresh(20)
     status, lease = session.reserve(tokens, len(BYTES))

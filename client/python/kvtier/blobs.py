@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._native import ffi, lib
-from .buffers import flat_bytes, pointer
+from .buffers import flat_bytes, nanoseconds, pointer
 from .digest import CIdentity, Identity, Tokens, token_view
 from .handle import Handle
 from .lease import Lease
@@ -72,8 +72,7 @@ class Blobs(Handle):
         stored this time. croppable: it serves any prefix of its tokens (pure attention
         only). The room is one segment whenever there is one so large.
         """
-        flags = lib.KVT_CROPPABLE if croppable else 0
-        flags |= lib.KVT_REPLACE if replace else 0
+        flags = _store_flags(croppable, replace)
         blob = _Blob(tokens, identity, group, shard, flags, timeout)
         c = ffi.new("struct kvt_object *")
         status = checked(lib.kvt_blob_reserve(self._handle(), blob.c, nbytes, c), "reserve")
@@ -92,8 +91,7 @@ class Blobs(Handle):
         timeout: float = 30.0,
     ) -> Status:
         """Stores a buffer as the blob of these tokens. OK or ALREADY_HAVE: it is stored."""
-        flags = lib.KVT_CROPPABLE if croppable else 0
-        flags |= lib.KVT_REPLACE if replace else 0
+        flags = _store_flags(croppable, replace)
         blob = _Blob(tokens, identity, group, shard, flags, timeout)
         source = flat_bytes(data)
         c_source = pointer("void *", source)
@@ -128,6 +126,11 @@ class Blobs(Handle):
         return lease
 
 
+def _store_flags(croppable: bool, replace: bool) -> int:
+    flags: int = lib.KVT_CROPPABLE if croppable else 0
+    return flags | (lib.KVT_REPLACE if replace else 0)
+
+
 class _Blob:
     """A struct kvt_blob, and what it points to."""
 
@@ -148,4 +151,4 @@ class _Blob:
         self.c.tokens = pointer("uint32_t *", self.tokens)
         self.c.n_tokens = len(self.tokens)
         self.c.group, self.c.shard, self.c.flags = group, shard, flags
-        self.c.timeout_ns = int(timeout * 1e9)
+        self.c.timeout_ns = nanoseconds(timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._native import ffi, lib
-from .buffers import flat_bytes, pointer
+from .buffers import flat_bytes, nanoseconds, pointer
 from .memory import LeasedMemory
 from .status import Status, checked
 
@@ -27,7 +27,7 @@ class Lease:
     def __init__(self, session: Blobs, c: Any, writable: bool, timeout: float) -> None:
         self._session = session
         self._c: Optional[Any] = c
-        self._timeout_ns = int(timeout * 1e9)
+        self._timeout_ns = nanoseconds(timeout)
         self.writable = writable
         #: length of the whole blob
         self.nbytes: int = c.bytes
