@@ -69,7 +69,7 @@ enum kvt_status {
         KVT_UNAVAILABLE = 9,  /* the daemon is not reachable */
         KVT_TIMEOUT = 10,     /* the call's deadline passed; the caller holds nothing */
         KVT_CANCELLED = 11,   /* kvt_cancel(); the caller holds nothing */
-        KVT_UNSUPPORTED = 12, /* the daemon does not know this flag */
+        KVT_UNSUPPORTED = 12, /* library or daemon do not know this flag */
         KVT_INVALID = 13,     /* bad arguments */
         KVT_CORRUPT = 14,     /* the stored bytes failed their checksum: a miss */
         KVT_DENIED = 15,      /* not permitted */
@@ -279,7 +279,7 @@ struct kvt_segment {
 #define KVT_HIT            (1u << 6) /* reserve: @hit_tokens says where the prefill began */
 #define KVT_BRANCH         (1u << 7) /* reserve of a state: where match wanted a checkpoint */
 
-/* One object of a call. Inputs are read at submit, outputs written before completion. */
+/* One object of a call. Inputs are read at submit, outputs written as it is reported. */
 struct kvt_object {
         /* inputs */
         struct kvt_digest digest; /* names the prefix up to the object's boundary */
@@ -314,7 +314,8 @@ struct kvt_object {
 
 /* kvt_call.flags */
 #define KVT_CALL_WAITED    (1u << 0) /* for kvt_wait_call(): kvt_poll() does not report it */
-#define KVT_CALL_WAIT      (1u << 1) /* acquire: wait for objects that are reserved now */
+#define KVT_CALL_WAIT      (1u << 1) /* acquire: wait for objects that are reserved now, at most
+                                        timeout_ns; with timeout_ns 0 it does not wait */
 #define KVT_CALL_PARTIAL   (1u << 2) /* acquire: grant the leading run that exists */
 #define KVT_CALL_CHECKSUMS (1u << 3) /* acquire: fetch checksums, for kvt_verify() */
 #define KVT_CALL_RESIDENT  (1u << 4) /* acquire: only from host memory, else KVT_BUSY */
@@ -352,7 +353,8 @@ struct kvt_completion {
 /*
  * Each function below submits one call over @n objects and returns KVT_OK with its id in
  * @ret_call (may be NULL), or the reason why nothing was submitted: KVT_UNAVAILABLE,
- * KVT_INVALID, KVT_REFUSED (too many calls in flight), KVT_NO_MEMORY, KVT_FORKED.
+ * KVT_INVALID, KVT_TOO_LARGE, KVT_UNSUPPORTED (a flag that this library does not know),
+ * KVT_REFUSED (too many calls in flight), KVT_NO_MEMORY, KVT_FORKED.
  */
 
 /*
