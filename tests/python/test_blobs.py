@@ -203,6 +203,17 @@ def test_a_forked_child_gets_a_clear_error(session):
     os.close(writer)
 
 
+def test_a_forked_child_closes_whatever_the_parents_threads_were_at(session):
+    with session._lock:
+        child = os.fork()
+        if not child:
+            # As it is left by a thread that was in a call.
+            signal.alarm(5)
+            session.close()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_blobs_survive_a_restart_and_the_session_reconnects(daemon, session, fresh):
     tokens, data = fresh(40), os.urandom(3 << 20)
     assert session.put(tokens, data) is Status.OK

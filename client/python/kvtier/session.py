@@ -79,6 +79,12 @@ class Session(Blobs, Matching, Marks, Pages):
         for memory in self._memories.values():
             memory.check_unused("close")
         self._memories.clear()
+        session = self._session
+        if session is not None and lib.kvt_fd(session) < 0:
+            # A forked child: calls and lock are of threads that are not here.
+            self._session = None
+            lib.kvt_close(session)
+            return
         with self._lock:
             session, self._session = self._session, None
         if session is not None:
