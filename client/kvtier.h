@@ -557,9 +557,9 @@ KVT_API void kvt_page_map_free(struct kvt_page_map *map);
  * Inputs are read at submit; there is one completion, with each object's status. It is the
  * last moment in which the library touches the pages, also with KVT_CANCELLED, KVT_TIMEOUT
  * and KVT_UNAVAILABLE, where it waits for the copying to stop; such objects may have been
- * stored all the same, a set whole. KVT_INVALID at submit for a (group, shard) that @map
- * lacks, a slot that does not exist, or a wrong number of slots. Of kvt_call.flags it takes
- * KVT_CALL_WAITED and KVT_CALL_BYPASS.
+ * stored all the same, a set whole. KVT_INVALID at submit for a map of another session, a
+ * (group, shard) that it lacks, a slot that does not exist, or a wrong number of slots. Of
+ * kvt_call.flags it takes KVT_CALL_WAITED and KVT_CALL_BYPASS.
  */
 KVT_API enum kvt_status kvt_store_pages(struct kvt_session *session, const struct kvt_call *call,
                                         struct kvt_page_map *map, struct kvt_object *objects,

@@ -230,7 +230,7 @@ static enum kvt_status map_new(struct kvt_session *session, const struct kvt_pag
                 kvt__page_map_unref(map);
                 return KVT_NO_MEMORY;
         }
-        map->session = session;
+        map->session = session->serial;
         *ret_map = map;
         return KVT_OK;
 }

@@ -17,7 +17,7 @@
 
 struct kvt_page_map {
         atomic_uint refs;
-        const struct kvt_session *session; /* whose it is; never followed */
+        uint64_t session; /* serial of the one it is of: an address may be used again */
         uint32_t n_groups;
         struct kvt__page_group groups[]; /* and behind them their views */
 };

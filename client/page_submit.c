@@ -178,7 +178,7 @@ static enum kvt_status move_pages(struct kvt_session *session, bool is_store,
         struct kvt_call options;
         enum kvt_status status = kvt__check_call(session, &options, given, objects, n);
 
-        if (status == KVT_OK && (!map || map->session != session))
+        if (status == KVT_OK && (!map || map->session != session->serial))
                 status = KVT_INVALID;
         if (status == KVT_OK)
                 status = check_options(&options, is_store);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -315,12 +316,14 @@ static enum kvt_status make_parts(struct kvt_session *session, struct why *why)
 
 static struct kvt_session *session_new(void)
 {
+        static _Atomic uint64_t last_serial;
         struct kvt_session *session = calloc(1, sizeof(*session));
         pthread_condattr_t monotonic;
 
         if (!session)
                 return NULL;
         session->wake_fd = session->ready_fd = session->socket = -1;
+        session->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
         session->backoff_ns = KVT__BACKOFF_NS_MIN;
         TAILQ_INIT(&session->eras);
         TAILQ_INIT(&session->arenas);

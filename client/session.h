@@ -49,6 +49,7 @@ struct kvt_session {
         /* set at open */
         LIST_ENTRY(kvt_session) forks; /* under the lock of client/fork.c */
         uint32_t fork_generation;
+        uint64_t serial; /* of all sessions of this process, from 1 on */
         struct sockaddr_un address;
         char program[64];
         uint8_t engine_id[16];

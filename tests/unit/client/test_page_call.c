@@ -134,6 +134,40 @@ static void expect_nothing_more(void)
         ck_assert_uint_eq(kvt_poll(session, &completion, 1), 0);
 }
 
+/* Opened in this thread, so that the next one lies where this one was. */
+static struct kvt_session *open_alone(void)
+{
+        struct kvt_options options = {
+                .size = sizeof(options), .socket = "/nonexistent/socket", .layout = &fake.layout};
+        struct kvt_session *alone;
+
+        ck_assert_int_eq(kvt_open(&alone, &options, NULL, 0), KVT_UNAVAILABLE);
+        return alone;
+}
+
+START_TEST(a_map_of_a_closed_session_is_not_the_next_ones)
+{
+        struct kvt_page_view view = {
+                .base = pages, .page_stride = FAKE_OBJECT, .row_bytes = FAKE_OBJECT};
+        struct kvt_page_group group = {.n_pages = N_PAGES, .n_views = 1, .views = &view};
+
+        name_objects(1);
+        for (int i = 0; i < 8; i++) {
+                struct kvt_session *alone = open_alone();
+                struct kvt_page_map *old;
+
+                ck_assert_int_eq(kvt_page_map_new(alone, &group, 1, &old, NULL, 0), KVT_OK);
+                ck_assert_int_eq(kvt_store_pages(alone, NULL, old, objects, 1, NULL),
+                                 KVT_UNAVAILABLE);
+                kvt_close(alone);
+                alone = open_alone();
+                ck_assert_int_eq(kvt_store_pages(alone, NULL, old, objects, 1, NULL), KVT_INVALID);
+                kvt_close(alone);
+                kvt_page_map_free(old);
+        }
+}
+END_TEST
+
 /* ---- stores ---- */
 
 START_TEST(a_store_asks_for_the_bytes_that_its_slots_make)
@@ -477,6 +511,7 @@ int main(void)
 
         tcase_add_checked_fixture(calls, setup, teardown);
         tcase_set_timeout(calls, 30);
+        tcase_add_test(calls, a_map_of_a_closed_session_is_not_the_next_ones);
         tcase_add_test(calls, a_store_asks_for_the_bytes_that_its_slots_make);
         tcase_add_test(calls, a_store_copies_what_it_is_granted_and_commits_that_alone);
         tcase_add_test(calls, a_set_with_a_refused_member_is_aborted_and_says_so_of_all);
