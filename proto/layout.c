@@ -114,8 +114,11 @@ static int refuse_row(const struct layout *layout, uint16_t group, const struct 
 {
         struct why full;
 
-        why_set(&full, "shards %u to %u: %s", row->first_shard,
-                row->first_shard + (row->n_shards ? row->n_shards - 1 : 0), text);
+        if (row->n_shards > 1)
+                why_set(&full, "shards %u to %u: %s", row->first_shard,
+                        row->first_shard + row->n_shards - 1, text);
+        else
+                why_set(&full, "shard %u: %s", row->first_shard, text);
         return refuse_group(layout, group, why, full.text);
 }
 
@@ -280,15 +283,17 @@ static int refuse_multiple(const struct layout *layout, uint32_t unit, struct wh
 {
         uint32_t chunk = layout->chunk_tokens;
         uint64_t above = ((uint64_t)chunk / unit + 1) * unit;
-        struct why full;
+        struct why full, next = {.text = ""};
         uint16_t i = 0;
 
+        if (chunk > unit)
+                why_set(&next, ", the next above is %llu", (unsigned long long)above);
         while (!kind_is_paged(layout->groups[i].kind) || !(chunk % layout->groups[i].page_tokens))
                 i++;
         why_set(&full,
                 "chunk_tokens is %u, no multiple of this group's page_tokens %u; the smallest "
-                "that suits every group is %u, the next above is %llu; or 0: the daemon chooses",
-                chunk, layout->groups[i].page_tokens, unit, (unsigned long long)above);
+                "that suits every group is %u%s; or 0: the daemon chooses",
+                chunk, layout->groups[i].page_tokens, unit, next.text);
         return refuse_group(layout, i, why, full.text);
 }
 

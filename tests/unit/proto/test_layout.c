@@ -272,6 +272,8 @@ START_TEST(a_chunk_that_is_no_multiple_is_refused_with_one_that_is)
         layout.chunk_tokens = 72;
         assert_refused("group 0 \"full\": chunk_tokens is 72, no multiple of this group's "
                        "page_tokens 16; the smallest that suits every group is 48");
+        layout.chunk_tokens = 16;
+        assert_refused("page_tokens 24; the smallest that suits every group is 48; or 0");
         layout.chunk_tokens = 0;
         ck_assert_int_eq(layout_validate(&layout, NULL), 0);
 }
@@ -336,7 +338,7 @@ END_TEST
 START_TEST(each_rule_of_a_row_is_kept)
 {
         REFUSED(layout.rows[1].page_bytes = 0,
-                "group 0 \"full\": shards 2 to 2: a paged group needs page_bytes");
+                "group 0 \"full\": shard 2: a paged group needs page_bytes");
         REFUSED(layout.rows[0].padded_bytes = 65535, "shards 0 to 1: padded_bytes is below");
         REFUSED(layout.rows[4].padded_bytes = layout.rows[4].page_bytes = (1u << 30) + 1,
                 "page_bytes is above");
@@ -352,7 +354,7 @@ END_TEST
 
 START_TEST(rows_cover_every_shard_unless_the_layout_is_partial)
 {
-        REFUSED(layout.rows[0].n_shards = 1, "2 to 2: there is no row for the shards before");
+        REFUSED(layout.rows[0].n_shards = 1, "shard 2: there is no row for the shards before");
         REFUSED(layout.groups[0].n_shards = 4, "no row for its last shards");
         ck_assert(layout_is_complete(&layout));
         layout.is_partial = true;
