@@ -125,6 +125,22 @@ static int add_rows(struct layout *layout, uint16_t index, const struct kvt_grou
         return r;
 }
 
+/* What the layout has narrower fields for, or none; the rest is layout_validate()'s. */
+static int check_numbers(const struct kvt_group *from, struct why *why)
+{
+        if (from->kind > UINT8_MAX)
+                why_set(why, "unknown kind %u", from->kind);
+        else if (from->codec > UINT8_MAX)
+                why_set(why, "unknown codec %u", from->codec);
+        else if (from->shards > LAYOUT_SHARDS_MAX)
+                why_set(why, "%u shards, at most %u", from->shards, LAYOUT_SHARDS_MAX);
+        else if (from->reserved)
+                why_set(why, "reserved is %u, not 0", from->reserved);
+        else
+                return 0;
+        return err_raise(-EINVAL);
+}
+
 static int group(struct layout *layout, uint16_t index, const struct kvt_group *from,
                  struct tensor_buffer *buffer, struct why *why)
 {
@@ -133,12 +149,7 @@ static int group(struct layout *layout, uint16_t index, const struct kvt_group *
 
         if (r)
                 return r;
-        if (from->kind > UINT8_MAX || from->codec > UINT8_MAX || from->shards > LAYOUT_SHARDS_MAX ||
-            from->reserved) {
-                why_set(why, "unknown kind %u or codec %u, or %u shards of at most %u", from->kind,
-                        from->codec, from->shards, LAYOUT_SHARDS_MAX);
-                r = err_raise(-EINVAL);
-        }
+        r = check_numbers(from, why);
         ret_group->kind = (uint8_t)from->kind;
         ret_group->codec = (uint8_t)from->codec;
         ret_group->n_shards = from->shards ? (uint16_t)from->shards : 1;

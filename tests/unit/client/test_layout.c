@@ -153,7 +153,10 @@ START_TEST(an_unknown_codec_is_refused_by_the_name_of_the_group)
         group.codec = 1;
         expect_refused("group 0 \"kv\": unknown codec, expected none (0)");
         group.codec = 256;
-        expect_refused("group kv: unknown kind 1 or codec 256");
+        expect_refused("group kv: unknown codec 256");
+        group.codec = 0;
+        group.shards = 1025;
+        expect_refused("group kv: 1025 shards, at most 1024");
 }
 END_TEST
 
