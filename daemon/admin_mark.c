@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
 #include <string.h>
 
 #include "daemon/admin.h"
@@ -50,6 +51,15 @@ static json_t *find_boundary(struct daemon *daemon, const json_t *arguments,
         return found ? NULL : admin_error("nothing is known of this boundary");
 }
 
+/* Of a reclaim with both flags, what was below may be gone when the boundary itself stays. */
+static json_t *stays(const struct mark_result *result, const char *why)
+{
+        if (!result->objects)
+                return admin_error("it stays: %s", why);
+        return admin_error("it stays: %s; dropped %" PRIu64 " objects below it", why,
+                           result->objects);
+}
+
 static json_t *describe(const struct mark_result *result)
 {
         switch (result->status) {
@@ -60,18 +70,30 @@ static json_t *describe(const struct mark_result *result)
         case KVT_WIRE_MISS:
                 return admin_error("it is not there, or not pinned by kvtierctl");
         case KVT_WIRE_BUSY:
-                return admin_error("it stays: something hangs on it, or it is leased");
-        case KVT_WIRE_REFUSED:
-                return admin_error("refused: it is pinned, or no more may be pinned (see "
-                                   "host.pinned_share_percent and nvme.pinned_share_percent)");
+                return stays(result, "something hangs on it, or it is leased");
         default:
                 return admin_error("%s", status_text(result->status));
         }
 }
 
-static void on_end(struct session *session, uint64_t request, const struct mark_result *result)
+static void on_pin_end(struct session *session, uint64_t request, const struct mark_result *result)
 {
-        admin_reply(session, request, describe(result), false);
+        json_t *answer = result->status == KVT_WIRE_REFUSED
+                                 ? admin_error("refused: no more may be pinned (see "
+                                               "host.pinned_share_percent and "
+                                               "nvme.pinned_share_percent)")
+                                 : describe(result);
+
+        admin_reply(session, request, answer, false);
+}
+
+static void on_reclaim_end(struct session *session, uint64_t request,
+                           const struct mark_result *result)
+{
+        json_t *answer = result->status == KVT_WIRE_REFUSED ? stays(result, "it is pinned")
+                                                            : describe(result);
+
+        admin_reply(session, request, answer, false);
 }
 
 void admin_mark(struct session *session, uint64_t request, const char *name,
@@ -89,7 +111,8 @@ void admin_mark(struct session *session, uint64_t request, const char *name,
                 error = admin_error("%s: what? \"below\", \"prefix\" or both", name);
         else
                 error = find_boundary(session->daemon, arguments, &digest, &layout);
-        if (!error && !mark_by_admin(session, request, layout, &digest, flags, on_end))
+        if (!error && !mark_by_admin(session, request, layout, &digest, flags,
+                                     strcmp(name, "reclaim") ? on_pin_end : on_reclaim_end))
                 return;
         admin_reply(session, request, error, false);
 }

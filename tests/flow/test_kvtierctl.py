@@ -254,7 +254,11 @@ class WithDaemon(Folder):
         self.assertNotIn("pinned", self.ctl("show", keys[10]).stdout)
         self.assertEqual(self.ask("evict", layout)["kept"], 10)
         self.assertEqual(self.tier("host")["objects"], 10)
-        self.assertIn("pinned", self.ctl("reclaim", "--prefix", keys[9], status=1).stderr)
+        refused = self.ctl("reclaim", "--prefix", keys[9], status=1).stderr
+        self.assertEqual(refused, "kvtierctl: it stays: it is pinned\n")
+        refused = self.ctl("reclaim", "--below", "--prefix", keys[5], status=1).stderr
+        self.assertIn("it stays: it is pinned; dropped 30 objects below it", refused)
+        self.assertEqual(self.chain(), keys[:10])
         self.ctl("unpin", keys[9])
         self.assertIn("not pinned", self.ctl("unpin", keys[9], status=1).stderr)
         self.assertEqual(self.ask("evict", layout)["kept"], 0)
