@@ -35,7 +35,9 @@ static void add_ago(struct text *text, uint64_t now_ns, uint64_t then_ns)
 {
         uint64_t seconds = now_ns > then_ns ? (now_ns - then_ns) / UINT64_C(1000000000) : 0;
 
-        if (seconds < 120)
+        if (!seconds)
+                add(text, ", less than 1 s ago");
+        else if (seconds < 120)
                 add(text, ", %" PRIu64 " s ago", seconds);
         else if (seconds < 7200)
                 add(text, ", %" PRIu64 " min ago", seconds / 60);
