@@ -353,8 +353,9 @@ struct kvt_completion {
 /*
  * Each function below submits one call over @n objects and returns KVT_OK with its id in
  * @ret_call (may be NULL), or the reason why nothing was submitted: KVT_UNAVAILABLE,
- * KVT_INVALID, KVT_TOO_LARGE, KVT_UNSUPPORTED (a flag that this library does not know),
- * KVT_REFUSED (too many calls in flight), KVT_NO_MEMORY, KVT_FORKED.
+ * KVT_INVALID, KVT_UNSUPPORTED (a flag that this library does not know), KVT_TOO_LARGE (an
+ * object, its boundaries or its pages), KVT_REFUSED (too many calls in flight),
+ * KVT_NO_MEMORY, KVT_FORKED. The objects are then as they were, statuses included.
  */
 
 /*
