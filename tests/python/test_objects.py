@@ -398,8 +398,10 @@ def test_killed_daemon_ends_calls_and_leaves_leases_readable(daemon, paged, fres
     (done,) = paged.wait(10)
     assert done.call is waiting and done.status is Status.UNAVAILABLE
     assert loaded.view(0) == content(0)
-    refused = paged.reserve_objects(chain(fresh, 1))
+    unheard = chain(fresh, 1)
+    refused = paged.reserve_objects(unheard)
     assert refused.done and refused.completion.status is Status.UNAVAILABLE
+    assert set(unheard.statuses) == {Status.UNAVAILABLE}
     assert paged.poll() == []
     assert paged.release_objects(loaded, waited=True).wait().status in (Status.OK, Status.GONE)
     assert paged.commit_objects(unwritten, waited=True).wait().status is Status.GONE

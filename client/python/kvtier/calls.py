@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, AsyncIterator, Iterator, NamedTuple
 
 from ._native import ffi, lib
-from .buffers import nanoseconds
+from .buffers import fill, nanoseconds
 from .handle import Handle
 from .memory import LeasedMemory
 from .objects import Objects
@@ -97,11 +97,12 @@ class Calls(Handle):
       awaited              `await session.completion(call)`, in a coroutine
       any other call       `poll()`, `wait()`, or `async for c in session.completions()`
 
-    What could not be submitted (UNAVAILABLE, REFUSED: too many calls in flight) is done at
-    once, with nothing held: `call.done` and `call.completion` say so, `call.wait()` and
-    `await` return it, and nothing else reports it. timeout: seconds; None: no limit.
-    set_id: a number of the caller's that ties the objects of one boundary, all or nothing.
-    bypass: as if the session loaded and stored nothing.
+    What could not be submitted (UNAVAILABLE, TOO_LARGE, REFUSED: too many calls in flight) is
+    done at once, with nothing held: `call.done`, `call.completion` and each object's status
+    say so, `call.wait()` and `await` return it, and nothing else reports it.
+
+    timeout: seconds; None: no limit. set_id: a number of the caller's that ties the objects
+    of one boundary, all or nothing. bypass: as if the session loaded and stored nothing.
 
     ValueError: bad arguments. RuntimeError: in a forked child.
     """
@@ -282,6 +283,8 @@ class Calls(Handle):
         call.id = ret_call[0]
         if status != lib.KVT_OK:
             del self._calls[number]
+            if objects is not None:  # not what an earlier call left there, or zeros: OK
+                fill(objects.statuses, status)
             call._last = _ended(call, checked(status, function.__name__))[1:]
         return call
 

@@ -234,7 +234,8 @@ class Objects:
         """For an acquire of single pages of chunks: the pages' numbers within their chunk.
 
         pages: uint32, those of all objects one behind the other, ascending within each.
-        counts: how many each object has (uint32, shape (n,)), or one number for all.
+        counts: how many each object has (uint32, shape (n,)), or one number for all; of an
+        object with 0 the whole chunk is acquired.
         ValueError: pages are missing or left over.
         """
         self._share_out("pages", "n_pages", pages, counts)
