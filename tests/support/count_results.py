@@ -3,7 +3,8 @@
 """Counts real tests in a meson testlog.json: "PASSED FAILED SKIPPED" on stdout.
 
 An executable of Check, a script of Python's unittest or one that speaks TAP counts as its
-single tests, anything else as one. What failed, and why something was skipped, goes to stderr.
+single tests, anything else as one. Check has no word for a test that could not do its work: it
+prints "skipped: REASON" and returns. What failed, and why something was skipped, goes to stderr.
 """
 
 import json
@@ -12,6 +13,7 @@ import sys
 
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
 TAP = re.compile(r"^(ok|not ok)\b(.*)$", re.M)
+SKIPPED = re.compile(r"^skipped: .*$", re.M)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 TAIL_LINES = 60
 
@@ -25,6 +27,9 @@ def count(test):
     for checks, failures, errors in CHECK.findall(out):
         failed += int(failures) + int(errors)
         passed += int(checks) - int(failures) - int(errors)
+    if passed:
+        skipped = min(passed, len(SKIPPED.findall(out + "\n" + test.get("stderr", ""))))
+        passed -= skipped
     for ran, details in UNITTEST.findall(test.get("stderr", "")):
         more = dict(re.findall(r"(\w+)=(\d+)", details))
         bad = int(more.get("failures", 0)) + int(more.get("errors", 0))
@@ -52,7 +57,7 @@ def explain(test, failed, skipped):
         print(f"  skipped {test['name']}: {lines[-1] if lines else 'no reason'}", file=sys.stderr)
     elif skipped:
         for line in lines:
-            if "# SKIP" in line.upper() or " ... skipped " in line:
+            if "# SKIP" in line.upper() or " ... skipped " in line or SKIPPED.match(line):
                 print(f"  skipped {test['name']}: {line}", file=sys.stderr)
     if failed:
         print(f"  FAILED {test['name']} ({test['result']})", file=sys.stderr)
