@@ -7,6 +7,8 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "daemon/daemon.h"
 #include "daemon/mark.h"
@@ -318,6 +320,80 @@ START_TEST(marks_wait_for_the_end_of_recovery)
 }
 END_TEST
 
+/* ---- how much may wait ---- */
+
+/* The only status of the answer that has come; PENDING: none has. */
+static uint32_t answered(int client)
+{
+        static _Alignas(8) uint8_t packet[WIRE_MESSAGE_MAX];
+        ssize_t n = recv(client, packet, sizeof(packet), MSG_DONTWAIT);
+        struct message_cursor cursor;
+        struct wire_result_item item;
+        const struct wire_extent *extents;
+        const uint64_t *pieces;
+
+        if (n < 0)
+                return KVT_WIRE_PENDING;
+        message_cursor_init(&cursor, packet);
+        ck_assert_int_eq(message_next_result(&cursor, &item, &extents, &pieces), 0);
+        return item.status;
+}
+
+/* One request of @n marks, as it comes from the socket. */
+static void ask_for(uint32_t n)
+{
+        static _Alignas(8) uint8_t packet[WIRE_MESSAGE_MAX];
+        const struct wire_mark_item item = {.flags = WIRE_MARK_PIN};
+        struct wire_batch batch = {.total = n, .layout = 1};
+
+        session->layout = 1;
+        message_header_init(&batch.header, WIRE_MARK, 7, 1, daemon_->boot_id);
+        while (batch.first < n) {
+                struct message_builder builder;
+
+                message_builder_init(&builder, packet, &batch, sizeof(batch));
+                while (batch.first < n && !message_append(&builder, &item, sizeof(item), 1))
+                        batch.first++;
+                message_set_more(&builder, batch.first < n);
+                mark_request(session, (const void *)packet);
+        }
+}
+
+START_TEST(what_waits_is_bounded_for_a_session_and_in_all)
+{
+        int pair[2];
+
+        setup(N_NAMES);
+        ck_assert(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair));
+        session->fd = pair[0];
+        session->state = SESSION_ATTACHED;
+        TAILQ_INIT(&session->output);
+        daemon_->recovered = false;
+        for (uint32_t i = 1; i <= 16; i++) {
+                ask_for(WIRE_ITEMS_MAX - 1);
+                ask_for(1);
+                ck_assert_uint_eq(answered(pair[1]), KVT_WIRE_PENDING);
+                ask_for(1);
+                ck_assert_uint_eq(answered(pair[1]), KVT_WIRE_REFUSED);
+                /* What it asked for is done all the same, and counts until then. */
+                marks_hang_up(session);
+                ck_assert_uint_eq(daemon_->marks.n_items, i * WIRE_ITEMS_MAX);
+        }
+        ask_for(1);
+        ck_assert_uint_eq(answered(pair[1]), KVT_WIRE_REFUSED);
+        daemon_->recovered = true;
+        while (daemon_->marks.n_items)
+                marks_go_on(daemon_);
+        ask_for(1);
+        marks_go_on(daemon_);
+        ck_assert_uint_eq(answered(pair[1]), KVT_WIRE_MISS);
+        ck_assert_uint_eq(session->n_mark_items, 0);
+        close(pair[0]);
+        close(pair[1]);
+        teardown();
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("daemon/mark");
@@ -332,6 +408,7 @@ int main(void)
         tcase_add_test(tcase, a_prefix_ends_where_something_else_begins);
         tcase_add_test(tcase, a_pin_below_keeps_its_chain_and_lets_the_rest_go);
         tcase_add_test(tcase, marks_wait_for_the_end_of_recovery);
+        tcase_add_test(tcase, what_waits_is_bounded_for_a_session_and_in_all);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
         failed = srunner_ntests_failed(runner);
