@@ -5,6 +5,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/flow.h"
 #include "tests/support/hybrid_engine.h"
+#include "tests/support/powerfs_client.h"
 
 #define MIB       (UINT64_C(1) << 20)
 #define CHUNK     HYBRID_CHUNK_TOKENS
@@ -319,6 +321,53 @@ START_TEST(corrupt_bytes_are_told)
 }
 END_TEST
 
+START_TEST(what_was_reclaimed_is_told)
+{
+        struct kvt_object named = {.flags = KVT_RECLAIM_PREFIX | KVT_RECLAIM_BELOW};
+
+        start_small(0);
+        hybrid_store_run(&engine, &prompt, 1, 4, HYBRID_ALL);
+        named.digest = prompt.digests[2];
+        ck_assert_int_eq(hybrid_call(&engine, kvt_reclaim, 0, &named, 1).status, KVT_OK);
+        ask_why();
+        expect_usable(0);
+        for (uint32_t boundary = 1; boundary <= 4; boundary++)
+                expect_gap(boundary, HYBRID_ATTENTION, 1, "dropped", "RECLAIMED");
+        EXPECT_SENTENCE("boundary 1", "marked as no longer wanted");
+        stop();
+}
+END_TEST
+
+START_TEST(a_device_that_fails_to_read_is_told)
+{
+        struct powerfs_mount *mount;
+        const char *reason;
+
+        if (!powerfs_is_available(&reason)) {
+                fprintf(stderr, "skipped: %s\n", reason);
+                return;
+        }
+        ck_assert_int_eq(powerfs_new(0, &mount), 0);
+        start(&(struct daemon_options){
+                .piece_bytes = 4 * MIB, .nvme_bytes = 32 * MIB, .nvme_folder = mount->mountpoint});
+        hybrid_store_run(&engine, &prompt, 1, 4, HYBRID_ALL);
+        daemon_wait_written(&fixture);
+        daemon_evict(&fixture, "host");
+        ck_assert_int_eq(powerfs_command(mount, "fail-read 0 *"), 0);
+        ck_assert_int_ne(hybrid_load(&engine, &prompt, 4), KVT_OK);
+        ask_why();
+        expect_usable(0);
+        expect_gap(1, HYBRID_ATTENTION, 0, "dropped", "IO_ERROR");
+        EXPECT_SENTENCE("boundary 1", "on NVMe", "the device failed to read it");
+        hybrid_close(&engine);
+        daemon_wait_number(&fixture, "leases", 0);
+        /* The fixture looks for leftovers, of which the mount's server is none. */
+        daemon_stop(&fixture);
+        powerfs_free(mount);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 START_TEST(a_reservation_is_told_until_it_ends)
 {
         struct kvt_object objects[HYBRID_GROUPS_MAX * HYBRID_SHARDS];
@@ -478,6 +527,8 @@ int main(void)
                 eviction_is_told_with_its_tier_and_rule,
                 eviction_from_nvme_is_told_after_that_from_host_memory,
                 corrupt_bytes_are_told,
+                what_was_reclaimed_is_told,
+                a_device_that_fails_to_read_is_told,
                 a_reservation_is_told_until_it_ends,
                 a_limit_that_refused_a_store_is_named,
                 another_layout_that_has_the_prompt_is_shown_with_what_differs,
