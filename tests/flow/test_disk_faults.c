@@ -3,8 +3,6 @@
  * What lies on the device is not what was written, or the device fails: a miss each time,
  * counted, never returned, never copied on; and the daemon serves on from host memory.
  */
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -72,22 +70,6 @@ static void expect_dropped(struct wire_client *client, uint64_t number)
 
 /* ---- the data file ---- */
 
-static int open_data(void)
-{
-        char path[512] = "";
-        DIR *folder = opendir(fixture.nvme);
-        int fd;
-
-        ck_assert_ptr_nonnull(folder);
-        for (struct dirent *entry; (entry = readdir(folder));)
-                if (entry->d_name[0] != '.')
-                        snprintf(path, sizeof(path), "%s/%s", fixture.nvme, entry->d_name);
-        closedir(folder);
-        fd = open(path, O_RDWR | O_CLOEXEC);
-        ck_assert_msg(fd >= 0, "%s: %s", path, strerror(errno));
-        return fd;
-}
-
 /* Where the object's bytes begin; its header is the unit before. */
 static off_t find_object(int fd, uint64_t number)
 {
@@ -146,7 +128,7 @@ START_TEST(a_flipped_bit_anywhere_in_an_object_is_a_miss)
         static const off_t places[] = {0, 300000, MIB - 1, -UNIT, -UNIT + 100, -UNIT + 2000};
         enum { N = sizeof(places) / sizeof(places[0]) };
         struct wire_client *client = begin_with(N + 1, NULL);
-        _cleanup_fd_ int fd = open_data();
+        _cleanup_fd_ int fd = daemon_open_data(&fixture);
 
         for (unsigned i = 0; i < N; i++)
                 flip(fd, find_object(fd, i) + places[i]);
@@ -175,7 +157,7 @@ END_TEST
 START_TEST(bits_flipped_while_the_daemon_was_down_are_misses)
 {
         struct wire_client *client = begin_with(4, NULL);
-        _cleanup_fd_ int fd = open_data();
+        _cleanup_fd_ int fd = daemon_open_data(&fixture);
 
         close_client(client);
         daemon_stop(&fixture);
@@ -197,7 +179,7 @@ END_TEST
 START_TEST(swapped_objects_are_misses)
 {
         struct wire_client *client = begin_with(5, NULL);
-        _cleanup_fd_ int fd = open_data();
+        _cleanup_fd_ int fd = daemon_open_data(&fixture);
 
         /* Whole, with their headers; and their bytes under each other's header. */
         swap(fd, find_object(fd, 0) - UNIT, find_object(fd, 1) - UNIT, UNIT + MIB);
@@ -215,7 +197,7 @@ END_TEST
 START_TEST(verify_finds_and_drops_what_is_corrupt)
 {
         struct wire_client *client = begin_with(8, NULL);
-        _cleanup_fd_ int fd = open_data();
+        _cleanup_fd_ int fd = daemon_open_data(&fixture);
 
         flip(fd, find_object(fd, 3));
         flip(fd, find_object(fd, 5) + MIB - 5000);
@@ -232,7 +214,7 @@ END_TEST
 START_TEST(a_truncated_file_costs_the_objects_behind_its_end)
 {
         struct wire_client *client = begin_with(20, NULL);
-        _cleanup_fd_ int fd = open_data();
+        _cleanup_fd_ int fd = daemon_open_data(&fixture);
         unsigned n_ok = 0, n_again = 0;
         struct stat file;
 
@@ -260,7 +242,7 @@ END_TEST
 START_TEST(a_file_truncated_while_the_daemon_was_down_is_refused_or_read_as_misses)
 {
         struct wire_client *client = begin_with(20, NULL);
-        _cleanup_fd_ int fd = open_data();
+        _cleanup_fd_ int fd = daemon_open_data(&fixture);
         off_t end = find_object(fd, 9);
 
         close_client(client);

@@ -4,8 +4,6 @@
  * processes that die, bytes that are damaged. Whatever comes, after a call's completion
  * nothing touches the engine's memory, and nothing stays leased.
  */
-#include <dirent.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -430,27 +428,10 @@ END_TEST
 
 /* ---- damage ---- */
 
-/* The only file of the pool. */
-static int open_data(void)
-{
-        DIR *folder = opendir(fixture.nvme);
-        char path[512] = "";
-        int fd;
-
-        ck_assert_ptr_nonnull(folder);
-        for (struct dirent *entry; (entry = readdir(folder));)
-                if (entry->d_name[0] != '.')
-                        snprintf(path, sizeof(path), "%s/%s", fixture.nvme, entry->d_name);
-        closedir(folder);
-        fd = open(path, O_RDWR | O_CLOEXEC);
-        ck_assert_int_ge(fd, 0);
-        return fd;
-}
-
 static void flip_on_device(const struct kvt_object *object)
 {
         uint8_t *content = paged_content(object, 0);
-        int fd = open_data();
+        int fd = daemon_open_data(&fixture);
         uint8_t bytes[64];
         struct stat file;
         bool found = false;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Pages of chunks: slices of what is in host memory, private pieces of what is not. */
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,26 +303,9 @@ END_TEST
 
 /* ---- damage, replacement ---- */
 
-/* The only file of the pool. */
-static int open_data(void)
-{
-        DIR *folder = opendir(fixture.nvme);
-        char path[512] = "";
-        int fd;
-
-        ck_assert_ptr_nonnull(folder);
-        for (struct dirent *entry; (entry = readdir(folder));)
-                if (entry->d_name[0] != '.')
-                        snprintf(path, sizeof(path), "%s/%s", fixture.nvme, entry->d_name);
-        closedir(folder);
-        fd = open(path, O_RDWR | O_CLOEXEC);
-        ck_assert_int_ge(fd, 0);
-        return fd;
-}
-
 static void flip_on_device(uint64_t number, uint64_t offset)
 {
-        int fd = open_data();
+        int fd = daemon_open_data(&fixture);
         uint8_t bytes[64];
         struct stat file;
 

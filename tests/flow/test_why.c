@@ -3,8 +3,6 @@
  * Why a prompt is not a hit: each cause happens to an engine, and the daemon names it, with
  * the boundary, the group and the shard.
  */
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,23 +289,13 @@ END_TEST
 START_TEST(corrupt_bytes_are_told)
 {
         static uint8_t garbage[8 * MIB];
-        struct dirent *entry;
-        char path[512] = "";
-        DIR *folder;
         int fd;
 
         start_small(32 * MIB);
         hybrid_store_run(&engine, &prompt, 1, 4, HYBRID_ALL);
         daemon_wait_written(&fixture);
         daemon_evict(&fixture, "host");
-        folder = opendir(fixture.nvme);
-        ck_assert_ptr_nonnull(folder);
-        while ((entry = readdir(folder)))
-                if (entry->d_name[0] != '.')
-                        snprintf(path, sizeof(path), "%s/%s", fixture.nvme, entry->d_name);
-        closedir(folder);
-        fd = open(path, O_WRONLY | O_CLOEXEC);
-        ck_assert_int_ge(fd, 0);
+        fd = daemon_open_data(&fixture);
         memset(garbage, 0xff, sizeof(garbage));
         ck_assert_int_eq(pwrite(fd, garbage, sizeof(garbage), DATA_FROM), sizeof(garbage));
         ck_assert_int_eq(fsync(fd), 0);

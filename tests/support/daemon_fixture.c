@@ -436,6 +436,22 @@ uint64_t daemon_verify(struct daemon_fixture *fixture)
         return bad;
 }
 
+int daemon_open_data(const struct daemon_fixture *fixture)
+{
+        char path[512] = "";
+        DIR *folder = opendir(fixture->nvme);
+        int fd;
+
+        ck_assert_ptr_nonnull(folder);
+        for (struct dirent *entry; (entry = readdir(folder));)
+                if (entry->d_name[0] != '.')
+                        snprintf(path, sizeof(path), "%s/%s", fixture->nvme, entry->d_name);
+        closedir(folder);
+        fd = open(path, O_RDWR | O_CLOEXEC);
+        ck_assert_msg(fd >= 0, "%s: %s", path, strerror(errno));
+        return fd;
+}
+
 /* ---- the process ---- */
 
 unsigned daemon_n_fds(const struct daemon_fixture *fixture)

@@ -85,6 +85,8 @@ void daemon_wait_written(struct daemon_fixture *fixture);
 void daemon_evict(struct daemon_fixture *fixture, const char *tier);
 /* Re-reads every stored object; returns how many were corrupt or unreadable. */
 uint64_t daemon_verify(struct daemon_fixture *fixture);
+/* The data file of the NVMe tier, to be damaged. The caller closes it. */
+int daemon_open_data(const struct daemon_fixture *fixture);
 
 unsigned daemon_n_fds(const struct daemon_fixture *fixture);
 uint64_t daemon_rss_bytes(const struct daemon_fixture *fixture);
