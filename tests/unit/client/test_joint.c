@@ -54,6 +54,15 @@ static void begin_layout(void)
         world.layout.chunk_tokens = CHUNK;
 }
 
+/* @n boundaries of a layout with attention and a state. */
+static void begin_hybrid(uint32_t n)
+{
+        begin_layout();
+        add_group(LAYOUT_ATTENTION, 1, 100);
+        add_group(LAYOUT_STATE, 1, 5000);
+        world_init(&world, n);
+}
+
 static struct kvt_match match(uint32_t n)
 {
         struct kvt_match_query query = {.n_digests = n};
@@ -289,10 +298,7 @@ START_TEST(the_nearest_state_is_found_where_kv_is_gone)
         struct kvt_match_query query = {.n_digests = 700, .flags = KVT_MATCH_STATE};
         struct kvt_match found;
 
-        begin_layout();
-        add_group(LAYOUT_ATTENTION, 1, 100);
-        add_group(LAYOUT_STATE, 1, 5000);
-        world_init(&world, 700);
+        begin_hybrid(700);
         world_put_all(&world, 1, 2, true);
         world_put(&world, 300, 1, 0, false);
         found = world_match(&world, &query);
@@ -315,10 +321,7 @@ START_TEST(a_checkpoint_pays_where_prompts_branch_without_a_state)
 {
         struct kvt_match_query query = {.n_digests = 10, .flags = KVT_MATCH_CHECKPOINT};
 
-        begin_layout();
-        add_group(LAYOUT_ATTENTION, 1, 100);
-        add_group(LAYOUT_STATE, 1, 5000);
-        world_init(&world, 10);
+        begin_hybrid(10);
         for (uint32_t b = 1; b <= 6; b++)
                 world_put(&world, b, 0, 0, true);
         ck_assert_uint_eq(world_match(&world, &query).checkpoint_boundaries, 0);
@@ -340,10 +343,7 @@ START_TEST(a_branch_counts_when_its_kv_is_gone)
 {
         struct kvt_match_query query = {.n_digests = 40, .flags = KVT_MATCH_CHECKPOINT};
 
-        begin_layout();
-        add_group(LAYOUT_ATTENTION, 1, 100);
-        add_group(LAYOUT_STATE, 1, 5000);
-        world_init(&world, 40);
+        begin_hybrid(40);
         world_put(&world, 1, 0, 0, true);
         for (uint32_t b = 1; b <= 30; b++)
                 world_set_flags(&world, b, PRESENCE_SEEN | PRESENCE_HAS_CHILD);

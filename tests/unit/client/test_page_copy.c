@@ -32,6 +32,13 @@ static struct kvt__page_view plain_view(uint64_t stride, uint64_t bytes)
                 .base = pages, .page_stride = stride, .row_bytes = bytes, .n_rows = 1};
 }
 
+/* Pages of that view alone. */
+static struct kvt__page_group group_of(struct kvt__page_view *view, uint64_t n_pages)
+{
+        return (struct kvt__page_group){
+                .n_pages = n_pages, .page_bytes = view->row_bytes, .n_views = 1, .views = view};
+}
+
 static void expect_run(const struct kvt__page_run *run, const uint8_t *page, const uint8_t *object,
                        uint64_t bytes)
 {
@@ -46,8 +53,7 @@ START_TEST(neighbours_that_touch_make_one_run)
 {
         static const uint32_t slots[] = {2, 3, 4, 7, 6, 7, 7};
         struct kvt__page_view view = plain_view(100, 100);
-        struct kvt__page_group group = {
-                .n_pages = 10, .page_bytes = 100, .n_views = 1, .views = &view};
+        struct kvt__page_group group = group_of(&view, 10);
         struct kvt_segment segment = {.address = arena, .bytes = 700};
         struct kvt__page_list list = {&group, slots, 7, &segment};
         struct kvt__page_run runs[8];
@@ -64,8 +70,7 @@ START_TEST(neighbours_with_padding_between_them_do_not)
 {
         static const uint32_t slots[] = {2, 3};
         struct kvt__page_view view = plain_view(128, 100);
-        struct kvt__page_group group = {
-                .n_pages = 10, .page_bytes = 100, .n_views = 1, .views = &view};
+        struct kvt__page_group group = group_of(&view, 10);
         struct kvt_segment segment = {.address = arena, .bytes = 200};
         struct kvt__page_list list = {&group, slots, 2, &segment};
         struct kvt__page_run runs[2];
@@ -107,8 +112,7 @@ START_TEST(runs_end_where_segments_end)
 {
         static const uint32_t slots[] = {0, 1};
         struct kvt__page_view view = plain_view(100, 100);
-        struct kvt__page_group group = {
-                .n_pages = 2, .page_bytes = 100, .n_views = 1, .views = &view};
+        struct kvt__page_group group = group_of(&view, 2);
         struct kvt_segment segments[] = {{.address = arena, .bytes = 30},
                                          {.address = arena + 1000, .bytes = 70},
                                          {.address = arena + 2000, .bytes = 100}};
@@ -126,8 +130,7 @@ START_TEST(long_pages_are_cut_so_that_a_copy_can_stop)
 {
         static const uint32_t slot = 0;
         struct kvt__page_view view = plain_view(3 * MIB + 1, 3 * MIB + 1);
-        struct kvt__page_group group = {
-                .n_pages = 1, .page_bytes = 3 * MIB + 1, .n_views = 1, .views = &view};
+        struct kvt__page_group group = group_of(&view, 1);
         struct kvt_segment segment = {.address = arena, .bytes = 3 * MIB + 1};
         struct kvt__page_list list = {&group, &slot, 1, &segment};
         struct kvt__page_run runs[4];
@@ -143,8 +146,7 @@ START_TEST(a_copy_that_is_told_to_stop_says_so)
 {
         static const uint32_t slot = 0;
         struct kvt__page_view view = plain_view(100, 100);
-        struct kvt__page_group group = {
-                .n_pages = 1, .page_bytes = 100, .n_views = 1, .views = &view};
+        struct kvt__page_group group = group_of(&view, 1);
         struct kvt_segment segment = {.address = arena, .bytes = 100};
         struct kvt__page_list list = {&group, &slot, 1, &segment};
         atomic_bool stop = true;
