@@ -16,7 +16,7 @@ from typing import Any, Sequence
 
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 
-from .. import Call, Objects, PageGroup, PageMap, PageView, Session, Status, Tensor
+from .. import Call, Completion, Objects, PageGroup, PageMap, PageView, Session, Status, Tensor
 from .engine import Engine, Refused
 from .options import Options
 from .transfer import KeysSpec, Piece, pieces
@@ -70,6 +70,7 @@ class KvtierWorker(OffloadingWorker):
         self._jobs: dict[int, Job] = {}
         self._queue: list[Item] = []
         self._calls: dict[Call, list[Item]] = {}
+        self._early: list[Completion] = []  #: of calls that could not be submitted
         self._finished: list[TransferResult] = []
         self._sets = itertools.count(1)
 
@@ -104,6 +105,7 @@ class KvtierWorker(OffloadingWorker):
 
     def get_finished(self) -> list[TransferResult]:
         self.flush()
+        self._take_early()
         self._take(self._session.poll())
         finished, self._finished = self._finished, []
         return finished
@@ -111,6 +113,7 @@ class KvtierWorker(OffloadingWorker):
     def wait(self, job_ids: set[int]) -> None:
         """Until none of them touches vLLM's memory any more."""
         self.flush()
+        self._take_early()
         while not self._jobs.keys().isdisjoint(job_ids):
             self._take(self._session.wait(WAIT_S))
 
@@ -192,7 +195,12 @@ class KvtierWorker(OffloadingWorker):
         self._calls[call] = items
         if call.done:
             assert call.completion
-            self._take([call.completion])
+            # Not taken now: its jobs may have more calls to make, and end with the last.
+            self._early.append(call.completion)
+
+    def _take_early(self) -> None:
+        early, self._early = self._early, []
+        self._take(early)
 
     def _take(self, completions: Iterable[Any]) -> None:
         for completion in completions:
