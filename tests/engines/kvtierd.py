@@ -51,3 +51,14 @@ class Daemon:
     def restart(self):
         self.stop()
         self.start()
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.stop(signal.SIGKILL)
+            raise
+        return self
+
+    def __exit__(self, *_):
+        assert self.stop() in (None, 0, -signal.SIGKILL)  # the last is a test's own doing

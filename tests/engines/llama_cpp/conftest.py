@@ -34,10 +34,9 @@ class FlippableDaemon(Daemon):
 @pytest.fixture(scope="session")
 def daemon(request, tmp_path_factory):
     build = Path(request.config.getoption("--build")).resolve()
-    daemon = FlippableDaemon(build, tmp_path_factory.mktemp("kvtierd"), "128MiB", "256MiB")
-    daemon.start()
-    yield daemon
-    daemon.stop()
+    folder = tmp_path_factory.mktemp("kvtierd")
+    with FlippableDaemon(build, folder, "128MiB", "256MiB") as daemon:
+        yield daemon
 
 
 @pytest.fixture(scope="session")

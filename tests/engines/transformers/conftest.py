@@ -26,10 +26,8 @@ def pytest_addoption(parser):
 @pytest.fixture(scope="session")
 def daemon(request, tmp_path_factory):
     build_folder = Path(request.config.getoption("--build")).resolve()
-    daemon = Daemon(build_folder, tmp_path_factory.mktemp("kvtierd"))
-    daemon.start()
-    yield daemon
-    daemon.stop()
+    with Daemon(build_folder, tmp_path_factory.mktemp("kvtierd")) as daemon:
+        yield daemon
 
 
 @pytest.fixture(scope="session")

@@ -94,22 +94,18 @@ class Case:
 @pytest.fixture
 def daemon(request, tmp_path):
     """For a test of its own."""
-    daemon = Daemon(Path(request.config.getoption("--build")).resolve(), tmp_path)
-    daemon.start()
-    yield daemon
-    daemon.stop()
+    with Daemon(Path(request.config.getoption("--build")).resolve(), tmp_path) as daemon:
+        yield daemon
 
 
 @pytest.fixture(scope="module", params=["qwen3", "qwen3_next"])
 def case(request, tmp_path_factory):
     build = Path(request.config.getoption("--build")).resolve()
     folder = tmp_path_factory.mktemp(request.param)
-    daemon = Daemon(build, folder)
-    daemon.start()
-    case = Case(request.param, daemon, folder)
-    yield case
-    case.engine.close()
-    daemon.stop()
+    with Daemon(build, folder) as daemon:
+        case = Case(request.param, daemon, folder)
+        yield case
+        case.engine.close()
 
 
 @pytest.fixture
