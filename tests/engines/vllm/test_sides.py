@@ -102,3 +102,14 @@ def test_a_job_ends_with_the_last_of_its_calls(daemon, side):
     worker.wait({2})
     [result] = worker.get_finished()
     assert (result.job_id, result.success) == (2, False)
+
+
+def test_one_rank_stores_all_of_what_every_rank_holds(side):
+    """vLLM tells the first rank alone to store it."""
+    one = side(n_ranks=2)
+    worker = one.worker()
+    spec, digests = one.chain(4)
+    worker.submit_store(1, blocks([1, 2, 3, 4]), spec)
+    worker.wait({1})
+    present, _ = one.session.probe(b"".join(digests))
+    assert list(present) == [1, 1, 1, 1]

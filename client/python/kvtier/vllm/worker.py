@@ -80,7 +80,7 @@ class KvtierWorker(OffloadingWorker):
         """Queues; `flush` submits what a step has to store."""
         job = self._jobs[job_id] = Job(job_id, is_load=False)
         found = pieces(dst_spec, src_spec, self._engine.blocks_per_chunk, self._is_state, True)
-        items = [item for piece in found if self._is_mine(item := Item(job, dst_spec, piece))]
+        items = [Item(job, dst_spec, piece) for piece in found]
         self._queue += items
         if not items:
             self._finish(job)
@@ -151,13 +151,6 @@ class KvtierWorker(OffloadingWorker):
         self._track(
             self._session.store_pages(self._map, objects, set_id=set_id, timeout=timeout), items
         )
-
-    def _is_mine(self, item: Item) -> bool:
-        """What all ranks hold is stored by one of them."""
-        if not self._engine.replicated:
-            return True
-        boundary = item.end // self._engine.chunk_tokens
-        return self._session.is_mine(item.group, self._engine.shard, boundary)
 
     # ---- loads ----
 
