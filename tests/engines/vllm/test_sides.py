@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from vllm.v1.kv_offload.base import GPULoadStoreSpec
+from vllm.v1.kv_offload.base import GPULoadStoreSpec, ReqContext, make_offload_key
 
 from kvtier import GroupKind, Session
 from kvtier.vllm.engine import Engine, GroupFacts
+from kvtier.vllm.manager import KvtierManager
 from kvtier.vllm.options import Options
 from kvtier.vllm.transfer import KeysSpec
 from kvtier.vllm.worker import KvtierWorker, page_tensors
@@ -54,6 +55,9 @@ class Side:
 
     def worker(self):
         return KvtierWorker(self.session, self.engine, self.options, self.caches)
+
+    def manager(self):
+        return KvtierManager(self.session, self.engine, self.options)
 
     def chain(self, n):
         """(spec of n chunks to be stored, their digests)."""
@@ -113,3 +117,29 @@ def test_one_rank_stores_all_of_what_every_rank_holds(side):
     worker.wait({1})
     present, _ = one.session.probe(b"".join(digests))
     assert list(present) == [1, 1, 1, 1]
+
+
+def request(manager, name, computed):
+    """Its context; of one chunk."""
+    context = ReqContext(name)
+    context._offload_key_positions[key(name)] = PAGE_TOKENS
+    manager.on_new_request(context)
+    manager.watch(
+        SimpleNamespace(
+            request_id=name, num_computed_tokens=computed, block_hashes=[key(name)[:-4]]
+        )
+    )
+    return context
+
+
+def key(name):
+    return make_offload_key(hashlib.sha256(name.encode()).digest(), 0)
+
+
+def test_what_was_computed_before_a_reset_is_not_stored_after_it(side):
+    manager = side().manager()
+    running, waiting = request(manager, "running", 16), request(manager, "waiting", 0)
+    assert manager.prepare_store([key("running")], running).keys_to_store == [key("running")]
+    manager.reset_cache()
+    assert manager.prepare_store([key("running")], running).keys_to_store == []
+    assert manager.prepare_store([key("waiting")], waiting).keys_to_store == [key("waiting")]

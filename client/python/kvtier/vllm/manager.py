@@ -72,6 +72,7 @@ class Plan:
     held: Optional[Lease] = None
     loading: Optional[Lease] = None
     finished: bool = False
+    mixed: bool = False  #: its pages were computed in part before a reset: not to be stored
 
     def position(self, key: bytes) -> int:
         """Tokens up to the key's boundary."""
@@ -244,7 +245,7 @@ class KvtierManager(OffloadingManager):
     def prepare_store(self, keys: Collection[Any], req_context: Any) -> PrepareStoreOutput:
         plan = self._plans.get(req_context.req_id)
         new: list[Any] = []
-        if plan is not None and self._attached:
+        if plan is not None and not plan.mixed and self._attached:
             new = self._not_stored(plan, list(keys))
             self._metrics.count(metrics.KEYS_OFFERED, len(keys))
             self._metrics.count(metrics.KEYS_STORED_ALREADY, len(keys) - len(new))
@@ -343,6 +344,9 @@ class KvtierManager(OffloadingManager):
         self._storing.clear()
         for req_id, plan in list(self._plans.items()):
             self._give_up(plan)
+            # vLLM goes on with what a running request has, and offers it once more.
+            plan.mixed |= bool(plan.loading or plan.request.num_computed_tokens)
+            # It will not say when workers have reported: they hold leases of their own, or fail.
             self._drop(plan.loading)
             plan.loading = None
             if plan.finished:
