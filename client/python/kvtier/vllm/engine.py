@@ -8,6 +8,7 @@ its pages, is the row of its shard: see `kvtier.h`, KVT_OPEN_PARTIAL_LAYOUT.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import Any, Sequence
 
@@ -97,7 +98,7 @@ class Engine:
 
 def describe(vllm_config: Any, kv_cache_config: Any, offloading: Any, weights: str) -> Engine:
     """offloading: vLLM's OffloadingConfig. Raises Refused."""
-    check(vllm_config, offloading)
+    check(vllm_config, offloading, weights)
     groups = tuple(
         _group_facts(group, kv_cache_config.kv_cache_groups[group.group_id])
         for group in offloading.groups
@@ -122,7 +123,7 @@ def describe(vllm_config: Any, kv_cache_config: Any, offloading: Any, weights: s
     )
 
 
-def check(vllm_config: Any, offloading: Any) -> None:
+def check(vllm_config: Any, offloading: Any, weights: str = "") -> None:
     cache = vllm_config.cache_config
     algorithm = cache.prefix_caching_hash_algo
     if algorithm in UNSHAREABLE_HASHES:
@@ -137,6 +138,8 @@ def check(vllm_config: Any, offloading: Any) -> None:
         raise Refused("canonical_layout is not for this connector: each rank keeps its own pages")
     if vllm_config.parallel_config.pipeline_parallel_size > 1 and offloading.replicated_layout:
         raise Refused("replicated pages under pipeline parallelism")
+    if callable(vllm_config.model_config.hf_overrides) and not weights:
+        raise Refused("hf_overrides is a function: name what it makes of the model, kvtier_weights")
 
 
 def _group_facts(group: Any, kv_cache_group: Any) -> GroupFacts:
@@ -175,22 +178,47 @@ def _identity(vllm_config: Any, offloading: Any, weights: str) -> dict[str, Any]
     speculative = vllm_config.speculative_config
     return dict(
         model=model.model,
-        revision=";".join(filter(None, (str(model.revision or ""), weights))),
+        revision=";".join(filter(None, (model.revision, weights, model_changes(vllm_config)))),
         model_dtype=str(model.dtype).removeprefix("torch."),
         kv_dtype=offloading.model.dtype,
         engine="vllm",
         engine_build=f"{vllm.__version__} {current_platform.device_type}",
-        kernel_layout=" ".join(
-            f"{name}={value}"
-            for name, value in (
-                ("layout", offloading.kv_cache_layout),
-                ("quantization", model.quantization),
-                ("runner", "2" if vllm_config.use_v2_model_runner else "1"),
-            )
-        ),
+        kernel_layout=kernel_layout(vllm_config, offloading),
         replay_mode=str(vllm_config.cache_config.mamba_cache_mode),
         draft_tokens=speculative.num_speculative_tokens if speculative else 0,
         tp=parallel.tp_size,
         pp=parallel.pp_size,
         cp=parallel.pcp_size * parallel.dcp_size,
     )
+
+
+def kernel_layout(vllm_config: Any, offloading: Any) -> str:
+    attention = vllm_config.attention_config
+    kinds = sorted((kind, backend.name) for kind, backend in attention.backend_per_kind.items())
+    # What vLLM chooses by itself, it chooses by version and device.
+    backends = [attention.backend.name if attention.backend else "auto"]
+    facts = (
+        ("layout", offloading.kv_cache_layout),
+        ("quantization", vllm_config.model_config.quantization),
+        ("attention", ",".join(backends + [f"{kind}:{name}" for kind, name in kinds])),
+        ("runner", "2" if vllm_config.use_v2_model_runner else "1"),
+    )
+    return " ".join(f"{name}={value}" for name, value in facts)
+
+
+def model_changes(vllm_config: Any) -> str:
+    """By which the model is another one than its name and revision say; "": it is that."""
+    model = vllm_config.model_config
+    changes: list[str] = []
+    if model.hf_config_path:
+        changes.append(f"config={_short_digest(model.hf_config_path)}")
+    if model.hf_overrides and not callable(model.hf_overrides):
+        text = json.dumps(model.hf_overrides, sort_keys=True, default=str)
+        changes.append(f"overrides={_short_digest(text)}")
+    if vllm_config.load_config.load_format == "dummy":
+        changes.append("dummy weights")
+    return ";".join(changes)
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
