@@ -331,6 +331,8 @@ struct kvt_call {
         uint64_t set;        /* reserve, commit, abort: 0, or a number of the caller's that ties
                                 the objects of one boundary: all or nothing */
         void *user;          /* given back in the completion */
+        void *after; /* page maps on a GPU: the event that copies wait for; else NULL */
+        void *done;  /* ... and the one recorded behind the last copy; kvtier-cuda.h */
 };
 
 /* kvt_completion.flags */
