@@ -290,7 +290,11 @@ int kvt__layout_complete(struct layout *ret_layout, const struct kvt__layout_enc
         if (r)
                 return r;
         r = layout_merge(part, ret_layout, &conflict);
-        if (r > 0) {
+        if (r < 0) {
+                why_set(why, "the groups have more than %u rows in all", LAYOUT_ROWS_MAX);
+                return r;
+        }
+        if (r) {
                 layout_conflict_place(&conflict, part, &place);
                 why_set(why, "the daemon's layout differs from this process's: %s is %s, not %s",
                         place.text, conflict.theirs, conflict.ours);

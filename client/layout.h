@@ -31,7 +31,7 @@ int kvt__layout_choose(struct kvt__layout_encoding *ret_encoding, struct layout 
 
 /*
  * The whole layout as the daemon tells it, decoded: @ret_layout points into @encoding. 0,
- * or -EINVAL when it contradicts what was asked, or its id is not @id; -ENOMEM.
+ * or -EINVAL when it contradicts what was asked, or its id is not @id; -ENOMEM, -ENOSPC.
  */
 int kvt__layout_complete(struct layout *ret_layout, const struct kvt__layout_encoding *asked,
                          const uint8_t *encoding, size_t length, const struct digest *id,
