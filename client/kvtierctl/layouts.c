@@ -25,21 +25,17 @@ static void add_page_bytes(struct table *table, const json_t *group)
         json_array_foreach(rows, i, row)
         {
                 uint64_t bytes = json_u64(row, "page_bytes"), first = json_u64(row, "first_shard");
-                int n;
 
                 if (used > sizeof(text) - 40) {
-                        snprintf(text + used, sizeof(text) - used, ", ...");
+                        text_append(text, sizeof(text), &used, ", ...");
                         break;
                 }
-                n = snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "",
-                             bytes ? text_count(bytes) : "any");
-                used += n > 0 ? (size_t)n : 0;
-                if (json_array_size(rows) == 1)
-                        continue;
-                n = snprintf(text + used, sizeof(text) - used, " (%llu-%llu)",
-                             (unsigned long long)first,
-                             (unsigned long long)(first + json_u64(row, "shards") - 1));
-                used += n > 0 ? (size_t)n : 0;
+                text_append(text, sizeof(text), &used, "%s%s", i ? ", " : "",
+                            bytes ? text_count(bytes) : "any");
+                if (json_array_size(rows) > 1)
+                        text_append(text, sizeof(text), &used, " (%llu-%llu)",
+                                    (unsigned long long)first,
+                                    (unsigned long long)(first + json_u64(row, "shards") - 1));
         }
         table_add(table, "%s", text);
 }

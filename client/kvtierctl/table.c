@@ -101,6 +101,19 @@ int table_print(const struct table *table, FILE *file)
         return 0;
 }
 
+void text_append(char *text, size_t size, size_t *used, const char *format, ...)
+{
+        va_list arguments;
+        int n;
+
+        va_start(arguments, format);
+        n = vsnprintf(text + *used, size - *used, format, arguments);
+        va_end(arguments);
+        *used += n > 0 ? (size_t)n : 0;
+        if (*used >= size)
+                *used = size - 1;
+}
+
 static char *next_text(size_t *ret_size)
 {
         static char texts[8][64];

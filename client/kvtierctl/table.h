@@ -33,6 +33,13 @@ void table_add(struct table *table, const char *format, ...) __attribute__((form
 /* Prints what was added. Returns 0 or -ENOMEM (printed nothing). */
 int table_print(const struct table *table, FILE *file);
 
+/*
+ * Writes behind the first *@used bytes of @text, which has room for @size; what does not
+ * fit is cut. *@used stays below @size.
+ */
+void text_append(char *text, size_t size, size_t *used, const char *format, ...)
+        __attribute__((format(printf, 4, 5)));
+
 /* Text of a number, valid until the function has been called eight times more. */
 const char *text_bytes(uint64_t bytes);              /* "1.5 GiB" */
 const char *text_count(uint64_t count);              /* "1,234,567" */

@@ -56,6 +56,22 @@ START_TEST(what_clients_call_themselves_cannot_steer_the_terminal)
 }
 END_TEST
 
+START_TEST(text_that_does_not_fit_is_cut)
+{
+        char text[8] = "", behind[8] = "behind";
+        size_t used = 0;
+
+        text_append(text, sizeof(text), &used, "%d, ", 123);
+        ck_assert_uint_eq(used, 5);
+        for (int i = 0; i < 3; i++) {
+                text_append(text, sizeof(text), &used, "%s", "456789");
+                ck_assert_uint_eq(used, 7);
+                ck_assert_str_eq(text, "123, 45");
+        }
+        ck_assert_str_eq(behind, "behind");
+}
+END_TEST
+
 START_TEST(numbers_have_the_unit_that_fits)
 {
         ck_assert_str_eq(text_bytes(0), "0 B");
@@ -85,6 +101,7 @@ int main(void)
 
         tcase_add_test(tcase, columns_are_as_wide_as_their_widest_cell);
         tcase_add_test(tcase, what_clients_call_themselves_cannot_steer_the_terminal);
+        tcase_add_test(tcase, text_that_does_not_fit_is_cut);
         tcase_add_test(tcase, numbers_have_the_unit_that_fits);
         suite_add_tcase(suite, tcase);
         runner = srunner_create(suite);
