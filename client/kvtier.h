@@ -118,7 +118,7 @@ struct kvt_row {
         uint64_t page_bytes;   /* un-padded, all layers, one shard; state groups: bytes of the
                                   blob, 0 when its length varies */
         uint64_t padded_bytes; /* with the engine's padding; 0 is taken for page_bytes */
-        const struct kvt_tensor *tensors;
+        const struct kvt_tensor *tensors; /* none, or all: their bytes add up to page_bytes */
         uint32_t n_tensors;
         uint32_t reserved;
 };
@@ -129,7 +129,7 @@ struct kvt_row {
  * the ranks that hold layers of the group, so that each shard holds something.
  */
 struct kvt_group {
-        const char *name;
+        const char *name;       /* not empty, and no other group's */
         uint32_t kind;          /* enum kvt_group_kind */
         uint32_t shards;        /* 1: replicated; 0 is taken for 1 */
         uint32_t page_tokens;   /* N; 0 for state groups */

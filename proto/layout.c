@@ -170,6 +170,26 @@ static const char *order_fault(const struct layout *layout, const struct layout_
         return NULL;
 }
 
+/* Of the tensors' bytes all stand in page_bytes, and no others, where both are told. */
+static int validate_tensors(const struct layout *layout, uint16_t index,
+                            const struct layout_row *row, struct why *why)
+{
+        struct layout_tensor tensor;
+        uint32_t position = 0;
+        uint64_t bytes = 0;
+        struct why full;
+
+        if (!row->n_tensors || !row->page_bytes)
+                return 0;
+        while (layout_tensor_next(row, &position, &tensor))
+                bytes = tensor.bytes > UINT64_MAX - bytes ? UINT64_MAX : bytes + tensor.bytes;
+        if (bytes == row->page_bytes)
+                return 0;
+        why_set(&full, "its tensors have %llu bytes, expected page_bytes, %llu",
+                (unsigned long long)bytes, (unsigned long long)row->page_bytes);
+        return refuse_row(layout, index, row, why, full.text);
+}
+
 static int validate_rows(const struct layout *layout, uint16_t index, struct why *why)
 {
         const struct layout_group *group = &layout->groups[index];
@@ -184,6 +204,8 @@ static int validate_rows(const struct layout *layout, uint16_t index, struct why
                         fault = order_fault(layout, group, before, end, row);
                 if (fault)
                         return refuse_row(layout, index, row, why, fault);
+                if (validate_tensors(layout, index, row, why))
+                        return -EINVAL;
                 before = row;
                 end = row->first_shard + row->n_shards;
         }
@@ -197,6 +219,8 @@ static const char *group_fault(const struct layout_group *group)
 {
         if (!string_is_sane(&group->name))
                 return "its name is longer than 1024 bytes or has control characters";
+        if (!group->name.length)
+                return "has no name, expected one that no other group has";
         if (group->kind < LAYOUT_ATTENTION || group->kind > LAYOUT_SCRATCH)
                 return "unknown kind, expected attention (1) to scratch (6)";
         if (group->codec != LAYOUT_CODEC_NONE)
@@ -210,6 +234,24 @@ static const char *group_fault(const struct layout_group *group)
         if ((group->kind == LAYOUT_WINDOW) != !!group->window_tokens)
                 return "window_tokens goes with the kind window, and only with it";
         return NULL;
+}
+
+/* Groups are told apart by their names, in tables and sentences. */
+static int validate_name(const struct layout *layout, uint16_t index, struct why *why)
+{
+        const struct layout_string *name = &layout->groups[index].name;
+        struct why full;
+
+        for (uint16_t i = 0; i < index; i++) {
+                const struct layout_string *other = &layout->groups[i].name;
+
+                if (other->length != name->length ||
+                    memcmp(other->bytes, name->bytes, name->length))
+                        continue;
+                why_set(&full, "has the name of group %u, expected one that no other group has", i);
+                return refuse_group(layout, index, why, full.text);
+        }
+        return 0;
 }
 
 static int validate_groups(const struct layout *layout, struct why *why)
@@ -233,7 +275,9 @@ static int validate_groups(const struct layout *layout, struct why *why)
                         fault = "has rows that the layout lacks";
                 if (fault)
                         return refuse_group(layout, i, why, fault);
-                r = validate_rows(layout, i, why);
+                r = validate_name(layout, i, why);
+                if (!r)
+                        r = validate_rows(layout, i, why);
                 if (r)
                         return r;
         }

@@ -143,9 +143,10 @@ int layout_decode_partial(struct layout *ret_layout, const uint8_t *buffer, size
                           struct why *why);
 
 /*
- * The rules that hold for every layout: known kinds, positive sizes, rows as described
- * above, chunk_tokens a multiple of every paged group's page_tokens, limits. The text in
- * @why names the group and what would be right. 0 or -EINVAL.
+ * The rules that hold for every layout: known kinds, a name of its own for each group,
+ * positive sizes, rows as described above, tensors that add up to page_bytes, chunk_tokens
+ * a multiple of every paged group's page_tokens, limits. The text in @why names the group
+ * and what would be right. 0 or -EINVAL.
  */
 int layout_validate(const struct layout *layout, struct why *why);
 

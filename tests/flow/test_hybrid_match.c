@@ -393,19 +393,22 @@ END_TEST
 
 START_TEST(ten_groups_of_eight_shards_match_jointly)
 {
+        char names[10][8];
         struct kvt_group groups[10];
         struct kvt_layout layout = hybrid_layout();
         struct hybrid_engine wide;
         struct hybrid_prompt prompt;
 
-        for (unsigned i = 0; i < 10; i++)
+        for (unsigned i = 0; i < 10; i++) {
+                snprintf(names[i], sizeof(names[i]), "%u", i);
                 groups[i] = (struct kvt_group){
-                        .name = "group",
+                        .name = names[i],
                         .kind = i < 1 ? KVT_GROUP_ATTENTION : KVT_GROUP_STATE,
                         .shards = 8,
                         .page_tokens = i < 1 ? 16 : 0,
                         .page_bytes = i < 1 ? 512 : 0,
                 };
+        }
         layout.groups = groups;
         layout.n_groups = 10;
         start(0);

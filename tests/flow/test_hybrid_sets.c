@@ -230,19 +230,22 @@ END_TEST
 /* Eight groups of 128 shards: more than one message holds, and sixteen banks of bits. */
 START_TEST(a_set_of_a_thousand_members_is_published_whole)
 {
+        char names[8][8];
         struct kvt_group groups[8];
         struct kvt_layout layout = hybrid_layout();
         struct hybrid_engine wide;
         struct hybrid_prompt long_prompt;
 
-        for (unsigned i = 0; i < 8; i++)
+        for (unsigned i = 0; i < 8; i++) {
+                snprintf(names[i], sizeof(names[i]), "%u", i);
                 groups[i] = (struct kvt_group){
-                        .name = "group",
+                        .name = names[i],
                         .kind = i ? KVT_GROUP_STATE : KVT_GROUP_ATTENTION,
                         .shards = HYBRID_MEMBERS_MAX / 8,
                         .page_tokens = i ? 0 : CHUNK,
                         .page_bytes = i ? 0 : 100,
                 };
+        }
         layout.groups = groups;
         layout.n_groups = 8;
         start(NULL);

@@ -20,7 +20,10 @@ class GroupKind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a group; `bytes` of one page (paged groups) or of the blob, one shard."""
+    """One tensor of a group; `bytes` of one page (paged groups) or of the blob, one shard.
+
+    The tensors of a group or row, when there are any, add up to its page_bytes.
+    """
 
     name: str
     dtype: str

@@ -65,10 +65,10 @@ END_TEST
 
 START_TEST(rows_carry_their_own_tensors)
 {
-        static const struct kvt_tensor tensors[] = {{"layers.0", "bf16", 1},
-                                                    {"layers.1", "bf16", 2}};
+        static const struct kvt_tensor tensors[] = {{"layers.0", "bf16", 4},
+                                                    {"layers.1", "bf16", 6}};
         static const struct kvt_row rows[] = {
-                {.n_shards = 2, .page_bytes = 10, .tensors = &tensors[0], .n_tensors = 1},
+                {.n_shards = 2, .page_bytes = 4, .tensors = &tensors[0], .n_tensors = 1},
                 {.first_shard = 2,
                  .n_shards = 2,
                  .page_bytes = 10,
@@ -80,7 +80,7 @@ START_TEST(rows_carry_their_own_tensors)
 
         use_rows(rows, 2);
         expect_encoded(&encoding, false);
-        ck_assert_uint_eq(layout_row(&layout, 0, 0)->padded_bytes, 10);
+        ck_assert_uint_eq(layout_row(&layout, 0, 0)->padded_bytes, 4);
         ck_assert_uint_eq(layout_row(&layout, 0, 3)->padded_bytes, 12);
         ck_assert_uint_eq(layout_row(&layout, 0, 3)->n_tensors, 2);
         ck_assert(layout_tensor_next(layout_row(&layout, 0, 1), &position, &tensor));

@@ -244,7 +244,7 @@ START_TEST(a_whole_layout_too_large_to_be_told_is_refused)
                         struct layout_row *row = &asked.rows[0];
                         int r = layout_tensor_encode(tensors[shard] + row->tensors_bytes,
                                                      sizeof(tensors[0]) - row->tensors_bytes, name,
-                                                     TEXT("bf16"), i);
+                                                     TEXT("bf16"), i ? 0 : row->page_bytes);
 
                         ck_assert_int_gt(r, 0);
                         row->tensors = tensors[shard];

@@ -290,7 +290,10 @@ END_TEST
 
 START_TEST(a_chunk_has_a_limit_in_tokens)
 {
-        layout.rows[0].page_bytes = layout.rows[1].page_bytes = layout.rows[2].page_bytes = 1;
+        for (size_t i = 0; i < 3; i++) {
+                layout.rows[i].n_tensors = layout.rows[i].tensors_bytes = 0;
+                layout.rows[i].page_bytes = (uint64_t)i + 1;
+        }
         layout.chunk_tokens = LAYOUT_CHUNK_MAX / 48 * 48;
         ck_assert_int_eq(layout_validate(&layout, NULL), 0);
         layout.chunk_tokens += 48;
@@ -311,9 +314,11 @@ END_TEST
 #define REFUSED(change, text)                                                                      \
         do {                                                                                       \
                 struct layout before = layout;                                                     \
+                size_t used = tensors_used;                                                        \
                 change;                                                                            \
                 assert_refused(text);                                                              \
                 layout = before;                                                                   \
+                tensors_used = used;                                                               \
         } while (0)
 
 START_TEST(each_rule_of_a_group_is_kept)
@@ -328,6 +333,11 @@ START_TEST(each_rule_of_a_group_is_kept)
         REFUSED(layout.groups[1].window_tokens = 0, "group 1 \"window\": window_tokens");
         REFUSED(layout.groups[3].page_tokens = 1, "group 3 \"state\": a state group has no pages");
         REFUSED(layout.groups[0].name = TEXT("a\nb"), "group 0: its name");
+        REFUSED(layout.groups[2].name.length = 0,
+                "layout: group 2: has no name, expected one that no other group has");
+        REFUSED(layout.groups[3].name = TEXT("window"),
+                "group 3 \"window\": has the name of group 1, expected one that no other group "
+                "has");
         REFUSED(layout.groups[1].first_row = 1, "its rows do not follow those of the group before");
         REFUSED(layout.groups[3].n_rows = 2, "group 3 \"state\": has rows that the layout lacks");
         REFUSED(layout.n_rows = 6, "6 rows, of which the groups have 5");
@@ -346,6 +356,10 @@ START_TEST(each_rule_of_a_row_is_kept)
         REFUSED(layout.rows[0].n_tensors = 3, "n_tensors does not agree");
         REFUSED(layout.rows[0].n_tensors = 513, "more than 512 tensors");
         REFUSED(add_tensor(&layout.rows[1], TEXT("\x7f"), 1), "a tensor's name or dtype");
+        REFUSED(add_tensor(&layout.rows[1], TEXT("v"), 1),
+                "group 0 \"full\": shard 2: its tensors have 32769 bytes, expected page_bytes, "
+                "32768");
+        REFUSED(add_tensor(&layout.rows[1], TEXT("v"), UINT64_MAX), "18446744073709551615 bytes");
         REFUSED(layout.rows[0].n_shards = 0, "a row needs shards");
         REFUSED(layout.rows[1].n_shards = 2, "below the group's n_shards");
         REFUSED(layout.rows[1].first_shard = 1, "in the order of their shards and not overlap");
