@@ -11,7 +11,8 @@
 #include "tests/support/powerfs_client.h"
 #include "tests/unit/support/test_powerfs_rocksdb.h"
 
-#define N_ROUNDS 40
+/* More than the latest cut can need: how many changes a round makes depends on background work. */
+#define N_ROUNDS 1000
 
 static rocksdb_t *open_database(const char *path)
 {
