@@ -45,6 +45,37 @@ int kvt__map_sealed(void **ret_base, int fd, uint64_t bytes, int protection, int
         return 0;
 }
 
+void kvt__arenas_init(struct kvt__arena_list *ret_arenas)
+{
+        TAILQ_INIT(&ret_arenas->queue);
+        ret_arenas->device = NULL;
+}
+
+void kvt__mapping_unref(struct kvt__mapping *mapping)
+{
+        if (atomic_fetch_sub_explicit(&mapping->refs, 1, memory_order_acq_rel) != 1)
+                return;
+        munmap(mapping->base, mapping->bytes);
+        free(mapping);
+}
+
+static void tell(const struct kvt__page_device *device, const struct kvt__arena *arena)
+{
+        atomic_fetch_add_explicit(&arena->mapping->refs, 1, memory_order_relaxed);
+        device->map(device->context, arena->mapping);
+}
+
+void kvt__arenas_set_device(struct kvt__arena_list *arenas, const struct kvt__page_device *device)
+{
+        struct kvt__arena *arena;
+
+        arenas->device = device;
+        if (!device)
+                return;
+        TAILQ_FOREACH(arena, &arenas->queue, link)
+                tell(device, arena);
+}
+
 static struct kvt__arena *find_inode(struct kvt__arena_list *arenas, uint32_t id, int fd)
 {
         struct kvt__arena *arena;
@@ -52,22 +83,45 @@ static struct kvt__arena *find_inode(struct kvt__arena_list *arenas, uint32_t id
 
         if (fstat(fd, &status) < 0)
                 return NULL;
-        TAILQ_FOREACH(arena, arenas, link)
+        TAILQ_FOREACH(arena, &arenas->queue, link)
                 if (arena->id == id && arena->device == status.st_dev &&
                     arena->inode == status.st_ino)
                         return arena;
         return NULL;
 }
 
-int kvt__arena_announce(struct kvt__arena_list *arenas, uint32_t id, uint64_t bytes, int fd,
-                        struct why *why)
+/* Takes the mapping at @base over when it succeeds. */
+static struct kvt__arena *arena_new(uint32_t id, void *base, uint64_t bytes, uint32_t numa_node,
+                                    int fd)
+{
+        struct kvt__arena *arena = calloc(1, sizeof(*arena));
+        struct kvt__mapping *mapping = calloc(1, sizeof(*mapping));
+        struct stat status;
+
+        if (!arena || !mapping || fstat(fd, &status) < 0) {
+                free(arena);
+                free(mapping);
+                return NULL;
+        }
+        *mapping = (struct kvt__mapping){
+                .base = base, .bytes = bytes, .arena_id = id, .numa_node = numa_node};
+        atomic_init(&mapping->refs, 1);
+        *arena = (struct kvt__arena){.id = id,
+                                     .announced = true,
+                                     .mapping = mapping,
+                                     .device = status.st_dev,
+                                     .inode = status.st_ino};
+        return arena;
+}
+
+int kvt__arena_announce(struct kvt__arena_list *arenas, uint32_t id, uint64_t bytes,
+                        uint32_t numa_node, int fd, struct why *why)
 {
         struct kvt__arena *arena = find_inode(arenas, id, fd);
-        struct stat status;
         void *base;
         int r;
 
-        if (arena && arena->bytes == bytes) {
+        if (arena && arena->mapping->bytes == bytes) {
                 arena->announced = true;
                 return 0;
         }
@@ -78,20 +132,15 @@ int kvt__arena_announce(struct kvt__arena_list *arenas, uint32_t id, uint64_t by
         r = kvt__map_sealed(&base, fd, bytes, PROT_READ | PROT_WRITE, ARENA_SEALS, "an arena", why);
         if (r)
                 return r;
-        arena = calloc(1, sizeof(*arena));
-        if (!arena || fstat(fd, &status) < 0) {
-                free(arena);
+        arena = arena_new(id, base, bytes, numa_node, fd);
+        if (!arena) {
                 munmap(base, bytes);
                 why_set(why, "out of memory");
                 return err_raise(-ENOMEM);
         }
-        arena->id = id;
-        arena->announced = true;
-        arena->base = base;
-        arena->bytes = bytes;
-        arena->device = status.st_dev;
-        arena->inode = status.st_ino;
-        TAILQ_INSERT_TAIL(arenas, arena, link);
+        TAILQ_INSERT_TAIL(&arenas->queue, arena, link);
+        if (arenas->device)
+                tell(arenas->device, arena);
         return 0;
 }
 
@@ -99,7 +148,7 @@ struct kvt__arena *kvt__arena_find(struct kvt__arena_list *arenas, uint32_t id)
 {
         struct kvt__arena *arena;
 
-        TAILQ_FOREACH(arena, arenas, link)
+        TAILQ_FOREACH(arena, &arenas->queue, link)
                 if (arena->announced && arena->id == id)
                         return arena;
         return NULL;
@@ -109,21 +158,26 @@ void kvt__arenas_retract(struct kvt__arena_list *arenas)
 {
         struct kvt__arena *arena;
 
-        TAILQ_FOREACH(arena, arenas, link)
+        TAILQ_FOREACH(arena, &arenas->queue, link)
                 arena->announced = false;
 }
 
 static void arena_free(struct kvt__arena_list *arenas, struct kvt__arena *arena, bool inherited)
 {
-        TAILQ_REMOVE(arenas, arena, link);
+        TAILQ_REMOVE(&arenas->queue, arena, link);
+        if (!inherited && arenas->device)
+                arenas->device->unmap(arenas->device->context, arena->mapping);
+        /* In a child the parent's threads may hold references that nobody gives back. */
         if (!inherited)
-                munmap(arena->base, arena->bytes);
+                kvt__mapping_unref(arena->mapping);
+        else
+                free(arena->mapping);
         free(arena);
 }
 
 void kvt__arenas_sweep(struct kvt__arena_list *arenas)
 {
-        struct kvt__arena *arena = TAILQ_FIRST(arenas);
+        struct kvt__arena *arena = TAILQ_FIRST(&arenas->queue);
 
         while (arena) {
                 struct kvt__arena *next = TAILQ_NEXT(arena, link);
@@ -136,6 +190,6 @@ void kvt__arenas_sweep(struct kvt__arena_list *arenas)
 
 void kvt__arenas_free(struct kvt__arena_list *arenas, bool inherited)
 {
-        while (!TAILQ_EMPTY(arenas))
-                arena_free(arenas, TAILQ_FIRST(arenas), inherited);
+        while (!TAILQ_EMPTY(&arenas->queue))
+                arena_free(arenas, TAILQ_FIRST(&arenas->queue), inherited);
 }

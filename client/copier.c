@@ -51,7 +51,8 @@ static void *run(void *argument)
                 is_whole = kvt__page_copy(&list, kvt__page_call_stores(object->call),
                                           &object->call->pages->stop);
                 pthread_mutex_lock(&session->lock);
-                kvt__page_object_end(session, object, is_whole);
+                kvt__page_object_end(session, object,
+                                     is_whole ? KVT__PAGE_COPIED : KVT__PAGE_STOPPED);
         }
         pthread_mutex_unlock(&session->lock);
         return NULL;

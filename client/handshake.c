@@ -160,7 +160,8 @@ static void on_arena(struct kvt_session *session, const struct wire_arena *arena
                 kvt__session_break(session, "the daemon announced an arena without its memory");
                 return;
         }
-        r = kvt__arena_announce(&session->arenas, arena->arena_id, arena->bytes, fd, &why);
+        r = kvt__arena_announce(&session->arenas, arena->arena_id, arena->bytes, arena->numa_node,
+                                fd, &why);
         if (r) {
                 refuse_memory(session, r, &why);
                 return;

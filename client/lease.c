@@ -39,12 +39,12 @@ static int resolve(struct kvt__lease *lease, struct kvt__arena_list *arenas,
                 struct kvt__arena *arena = kvt__arena_find(arenas, extents[i].arena_id);
                 uint64_t length = extents[i].length < left ? extents[i].length : left;
 
-                if (!arena || extents[i].offset > arena->bytes ||
-                    extents[i].length > arena->bytes - extents[i].offset || !length)
+                if (!arena || extents[i].offset > arena->mapping->bytes ||
+                    extents[i].length > arena->mapping->bytes - extents[i].offset || !length)
                         return KVT__LEASE_E_OUTSIDE;
                 lease->arenas[i] = arena;
                 lease->segments[i] = (struct kvt_segment){
-                        .address = arena->base + extents[i].offset,
+                        .address = arena->mapping->base + extents[i].offset,
                         .bytes = length,
                         .arena_id = arena->id,
                         .arena_offset = extents[i].offset,

@@ -98,7 +98,7 @@ void kvt__page_call_abandon(struct kvt_session *session, struct kvt__call *call,
         atomic_store_explicit(&work->stop, true, memory_order_relaxed);
         unqueue_objects(session, call);
         stop_child(session, call, status);
-        if (!work->is_copying)
+        if (!work->n_copying)
                 finish_early(session, call);
 }
 
@@ -176,6 +176,20 @@ static void advance(struct kvt_session *session, struct kvt__call *call)
                 finish(session, call);
 }
 
+static void submit_to_device(struct kvt_session *session, struct kvt__page_object *object)
+{
+        const struct kvt__page_device *device = session->device;
+        struct kvt__page_job *job = &object->job;
+
+        kvt__page_object_begin(object, &job->list);
+        job->is_store = kvt__page_call_stores(object->call);
+        job->place = object->group->place;
+        job->stop = &object->call->pages->stop;
+        job->after = object->call->pages->after;
+        job->done = object->call->pages->done;
+        device->submit(device->context, job);
+}
+
 /* An item of a grant that may be copied into or from. */
 static void take_lease(struct kvt_session *session, struct kvt__call *call, uint32_t i,
                        struct kvt__item *from)
@@ -191,8 +205,16 @@ static void take_lease(struct kvt_session *session, struct kvt__call *call, uint
                 item->status = KVT_INVALID;
                 return;
         }
-        object->is_queued = true;
+        if (object->group->place != KVT__PLACE_HOST && !session->device) {
+                item->status = KVT_UNSUPPORTED;
+                return;
+        }
         call->pages->n_open++;
+        if (object->group->place != KVT__PLACE_HOST) {
+                submit_to_device(session, object);
+                return;
+        }
+        object->is_queued = true;
         kvt__copier_add(session, object);
 }
 
@@ -260,14 +282,14 @@ void kvt__page_call_step(struct kvt_session *session, struct kvt__call *child)
         advance(session, call);
 }
 
-/* ---- the copier ---- */
+/* ---- copier and device ---- */
 
 void kvt__page_object_begin(struct kvt__page_object *object, struct kvt__page_list *ret_list)
 {
         struct kvt__page_work *work = object->call->pages;
 
         object->is_queued = false;
-        work->is_copying = true;
+        work->n_copying++;
         *ret_list = (struct kvt__page_list){
                 .group = object->group,
                 .slots = object->slots,
@@ -276,15 +298,38 @@ void kvt__page_object_begin(struct kvt__page_object *object, struct kvt__page_li
         };
 }
 
+/* The lease stays as it is, here and with the daemon, until this process has ended. */
+static void lose(struct kvt_session *session, struct kvt__item *item)
+{
+        if (item->lease)
+                item->lease->ending = true;
+        item->lease = NULL;
+        kvt__session_lose(session, "the context of a GPU is lost, with copies in flight");
+}
+
+static void fail(struct kvt__call *call, struct kvt__item *item, enum kvt_status status)
+{
+        item->status = status;
+        item->is_changed = true;
+        /* The other members of a set are not stored either. */
+        if (kvt__page_call_stores(call) && call->set && call->status == KVT_OK)
+                call->status = status;
+}
+
 void kvt__page_object_end(struct kvt_session *session, struct kvt__page_object *object,
-                          bool is_whole)
+                          enum kvt__page_end end)
 {
         struct kvt__call *call = object->call;
+        struct kvt__item *item = &call->items[object - call->pages->objects];
 
-        call->pages->is_copying = false;
+        call->pages->n_copying--;
         call->pages->n_open--;
-        if (call->pages->ending != KVT_OK)
-                finish_early(session, call);
-        else if (is_whole)
+        if (end == KVT__PAGE_LOST)
+                lose(session, item);
+        if (end == KVT__PAGE_FAILED || end == KVT__PAGE_LOST)
+                fail(call, item, end == KVT__PAGE_LOST ? KVT_UNAVAILABLE : KVT_IO_ERROR);
+        if (call->pages->ending == KVT_OK)
                 advance(session, call);
+        else if (!call->pages->n_copying)
+                finish_early(session, call);
 }

@@ -10,8 +10,8 @@
  *
  * Leases lie in the record's items until a COMMIT takes them over; whatever ends the call
  * gives back the rest. Once the call is to end early (cancel, deadline, hang-up of a store,
- * a set that cannot be whole) nothing more is copied, and it is done when the copier has let
- * go of the caller's memory, not before. Under the session's lock.
+ * a set that cannot be whole) nothing more is copied, and it is done when copier and device
+ * have let go of the caller's memory, not before. Under the session's lock.
  */
 #pragma once
 
@@ -21,6 +21,7 @@
 #include <sys/queue.h>
 
 #include "client/call.h"
+#include "client/page_device.h"
 #include "client/page_map.h"
 
 /* Kinds of records; none of the wire's. */
@@ -33,7 +34,8 @@ struct kvt__page_object {
         const struct kvt__page_group *group; /* of the map */
         const uint32_t *slots;
         uint32_t n_slots;
-        bool is_queued;
+        bool is_queued;           /* the copier's */
+        struct kvt__page_job job; /* the device's, where that has the pages */
 };
 
 struct kvt__page_work {
@@ -43,7 +45,8 @@ struct kvt__page_work {
         uint32_t *slots;          /* of all objects */
         uint32_t n_open;          /* objects that are queued or being copied */
         bool is_granted;          /* no more grants are to come */
-        bool is_copying;          /* the copier is on the caller's memory */
+        uint32_t n_copying;       /* of these, what copier and device are on */
+        void *after, *done;       /* of kvt_call, for the device */
         bool has_cancels;         /* cancels wait for the end */
         enum kvt_status ending;   /* KVT_OK, or why the call ends early */
         atomic_bool stop;         /* tells the copier */
@@ -68,9 +71,9 @@ void kvt__page_call_hang_up(struct kvt_session *session, struct kvt__call *call)
 /* NULL is fine. */
 void kvt__page_work_free(struct kvt__page_work *work);
 
-/* ---- the copier ---- */
+/* ---- copier and device ---- */
 
 /* Taken from the queue; @ret_list is what to copy. */
 void kvt__page_object_begin(struct kvt__page_object *object, struct kvt__page_list *ret_list);
 void kvt__page_object_end(struct kvt_session *session, struct kvt__page_object *object,
-                          bool is_whole);
+                          enum kvt__page_end end);

@@ -32,6 +32,7 @@ struct kvt__page_group {
         uint16_t group;
         uint16_t shard;
         uint32_t page_tokens; /* 0: states */
+        uint32_t place;       /* whose memory it is: client/page_device.h */
         uint64_t n_pages;
         uint64_t page_bytes; /* of all views */
         uint32_t n_views;

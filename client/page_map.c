@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "client/page_map.h"
 #include "client/session.h"
 
+static int refuse_group(struct why *why, const struct layout *layout, uint16_t group,
+                        uint16_t shard, const char *reason)
+{
+        const struct layout_string *name = &layout->groups[group].name;
+
+        why_set(why, "group %u (%.*s), shard %u: %s", group, name->length, name->bytes, shard,
+                reason);
+        return err_raise(-EINVAL);
+}
+
 static int refuse(struct why *why, const struct layout *layout, const struct kvt_page_group *from,
                   const char *reason)
 {
-        const struct layout_string *name = &layout->groups[from->group].name;
-
-        why_set(why, "group %u (%.*s), shard %u: %s", from->group, name->length, name->bytes,
-                from->shard, reason);
-        return err_raise(-EINVAL);
+        return refuse_group(why, layout, from->group, from->shard, reason);
 }
 
 /* Does the last byte of the last page have an address? */
@@ -134,6 +142,7 @@ static int add_group(struct kvt_page_map *map, struct kvt__page_view *views,
                 .group = from->group,
                 .shard = from->shard,
                 .page_tokens = layout->groups[from->group].page_tokens,
+                .place = KVT__PLACE_HOST,
                 .n_pages = from->n_pages,
                 .views = views,
         };
@@ -180,6 +189,80 @@ int kvt__page_map_build(struct kvt_page_map **ret_map, const struct layout *layo
         return r;
 }
 
+/* ---- whose memory ---- */
+
+/* By having the kernel read it, which answers where a load would crash. */
+static bool is_readable(int pipes[2], const uint8_t *address)
+{
+        uint8_t byte;
+
+        return write(pipes[1], address, 1) == 1 && read(pipes[0], &byte, 1) == 1;
+}
+
+static uint64_t span(const struct kvt__page_view *view, uint64_t n_pages)
+{
+        return (n_pages - 1) * view->page_stride + (view->n_rows - 1) * view->row_stride +
+               view->row_bytes;
+}
+
+/* Which place a view is in; NULL, or why it is in none. */
+static const char *find_place(const struct kvt__page_view *view, uint64_t bytes,
+                              const struct kvt__page_device *device, int pipes[2],
+                              uint32_t *ret_place, struct why *why)
+{
+        int r = device ? device->place(device->context, view->base, bytes, ret_place, why) : 0;
+
+        if (r < 0)
+                return why->text;
+        if (r)
+                return NULL;
+        *ret_place = KVT__PLACE_HOST;
+        if (is_readable(pipes, view->base) && is_readable(pipes, view->base + bytes - 1))
+                return NULL;
+        return device ? "a view lies in memory that neither this process nor its GPUs have"
+                      : "a view lies in memory that this process cannot read; if it is a GPU's, "
+                        "kvt_cuda_register() comes first";
+}
+
+static int place_group(struct kvt__page_group *group, const struct layout *layout,
+                       const struct kvt__page_device *device, int pipes[2], struct why *why)
+{
+        struct why reason = {""};
+
+        for (uint32_t i = 0; i < group->n_views; i++) {
+                const struct kvt__page_view *view = &group->views[i];
+                uint32_t place = KVT__PLACE_HOST;
+                const char *fault = find_place(view, span(view, group->n_pages), device, pipes,
+                                               &place, &reason);
+
+                if (!fault && i && place != group->place)
+                        fault = "its views lie in different places: host memory and a GPU's, or "
+                                "two GPUs'";
+                if (fault)
+                        return refuse_group(why, layout, group->group, group->shard, fault);
+                group->place = place;
+        }
+        return 0;
+}
+
+int kvt__page_map_place(struct kvt_page_map *map, const struct layout *layout,
+                        const struct kvt__page_device *device, struct why *why)
+{
+        int pipes[2], r = 0;
+
+        if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK) < 0) {
+                why_set(why, "no file descriptors left");
+                return err_raise(-ENOMEM);
+        }
+        for (uint32_t i = 0; i < map->n_groups && !r; i++) {
+                r = place_group(&map->groups[i], layout, device, pipes, why);
+                map->has_device = map->has_device || map->groups[i].place != KVT__PLACE_HOST;
+        }
+        close(pipes[0]);
+        close(pipes[1]);
+        return r;
+}
+
 const struct kvt__page_group *kvt__page_map_find(const struct kvt_page_map *map, uint16_t group,
                                                  uint16_t shard)
 {
@@ -206,7 +289,7 @@ static enum kvt_status map_new(struct kvt_session *session, const struct kvt_pag
                                uint32_t n_groups, struct kvt_page_map **ret_map, struct why *why)
 {
         _cleanup_free_ struct layout *layout = NULL;
-        struct kvt_page_map *map;
+        struct kvt_page_map *map = NULL;
         int r;
 
         if (!session || !groups || !ret_map) {
@@ -223,12 +306,15 @@ static enum kvt_status map_new(struct kvt_session *session, const struct kvt_pag
         r = layout_decode_partial(layout, session->asked.bytes, session->asked.length, why);
         if (!r)
                 r = kvt__page_map_build(&map, layout, groups, n_groups, why);
-        if (r)
-                return r == -ENOMEM ? KVT_NO_MEMORY : KVT_INVALID;
-        if (kvt__copier_start(session)) {
+        if (!r)
+                r = kvt__page_map_place(map, layout, kvt__session_device(session), why);
+        if (!r && kvt__copier_start(session)) {
                 why_set(why, "no thread to copy pages");
+                r = -ENOMEM;
+        }
+        if (r) {
                 kvt__page_map_unref(map);
-                return KVT_NO_MEMORY;
+                return r == -ENOMEM ? KVT_NO_MEMORY : KVT_INVALID;
         }
         map->session = session->serial;
         *ret_map = map;

@@ -6,11 +6,12 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
 #include "client/kvtier.h"
-#include "client/page_copy.h"
+#include "client/page_device.h"
 #include "proto/layout.h"
 
 #define KVT__PAGE_VIEWS_MAX (1u << 20) /* of a map */
@@ -18,6 +19,7 @@
 struct kvt_page_map {
         atomic_uint refs;
         uint64_t session; /* serial of the one it is of: an address may be used again */
+        bool has_device; /* some group is not in host memory */
         uint32_t n_groups;
         struct kvt__page_group groups[]; /* and behind them their views */
 };
@@ -28,6 +30,13 @@ struct kvt_page_map {
  */
 int kvt__page_map_build(struct kvt_page_map **ret_map, const struct layout *layout,
                         const struct kvt_page_group *groups, uint32_t n_groups, struct why *why);
+
+/*
+ * Whose memory each group is: @device's (may be NULL), or such as this process can read. 0, or
+ * -EINVAL with group and reason in @why.
+ */
+int kvt__page_map_place(struct kvt_page_map *map, const struct layout *layout,
+                        const struct kvt__page_device *device, struct why *why);
 
 /* NULL: the map has no such pages. */
 const struct kvt__page_group *kvt__page_map_find(const struct kvt_page_map *map, uint16_t group,

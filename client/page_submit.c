@@ -105,6 +105,8 @@ static struct kvt__call *record_new(uint16_t kind, const struct kvt_call *option
         call->pages = work;
         atomic_init(&work->stop, false);
         work->map = map;
+        work->after = options->after;
+        work->done = options->done;
         kvt__page_map_ref(map);
         work->slots = calloc(n_slots, sizeof(work->slots[0]));
         if (is_store)
@@ -179,6 +181,8 @@ static enum kvt_status move_pages(struct kvt_session *session, bool is_store,
         enum kvt_status status = kvt__check_call(session, &options, given, objects, n);
 
         if (status == KVT_OK && (!map || map->session != session->serial))
+                status = KVT_INVALID;
+        if (status == KVT_OK && (options.after || options.done) && !map->has_device)
                 status = KVT_INVALID;
         if (status == KVT_OK)
                 status = check_options(&options, is_store);

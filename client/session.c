@@ -54,6 +54,15 @@ void kvt__session_break(struct kvt_session *session, const char *format, ...)
         kvt__session_wake(session);
 }
 
+void kvt__session_lose(struct kvt_session *session, const char *reason)
+{
+        if (session->is_lost)
+                return;
+        session->is_lost = true;
+        kvt__session_break(session, "%s", reason);
+        snprintf(session->last_error.text, sizeof(session->last_error.text), "%s", reason);
+}
+
 bool kvt__session_send(struct kvt_session *session, const void *packet, size_t length)
 {
         bool was_empty = STAILQ_EMPTY(&session->outbox.packets);
@@ -157,7 +166,7 @@ static uint64_t tick(struct kvt_session *session)
         uint64_t now = kvt__now_ns();
         uint64_t next = kvt__calls_expire(session, now);
 
-        if (session->phase == KVT__DOWN && now >= session->connect_at_ns)
+        if (session->phase == KVT__DOWN && !session->is_lost && now >= session->connect_at_ns)
                 kvt__handshake_start(session);
         if (session->phase != KVT__DOWN && session->phase != KVT__UP &&
             now >= session->handshake_until_ns)
@@ -167,7 +176,7 @@ static uint64_t tick(struct kvt_session *session)
         beat(session, now);
         kvt__session_settle(session);
 
-        if (session->phase == KVT__DOWN && session->connect_at_ns < next)
+        if (session->phase == KVT__DOWN && !session->is_lost && session->connect_at_ns < next)
                 next = session->connect_at_ns;
         else if (session->phase == KVT__UP && now + beat_ns(session) < next)
                 next = now + beat_ns(session);
@@ -322,11 +331,12 @@ static struct kvt_session *session_new(void)
 
         if (!session)
                 return NULL;
+        session->host = &kvt__page_host;
         session->wake_fd = session->ready_fd = session->socket = -1;
         session->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
         session->backoff_ns = KVT__BACKOFF_NS_MIN;
         TAILQ_INIT(&session->eras);
-        TAILQ_INIT(&session->arenas);
+        kvt__arenas_init(&session->arenas);
         TAILQ_INIT(&session->calls.ready);
         kvt__copier_init(&session->copier);
         STAILQ_INIT(&session->outbox.packets);
@@ -523,6 +533,7 @@ void kvt_close(struct kvt_session *session)
         kvt__calls_cancel(session);
         pthread_mutex_unlock(&session->lock);
         kvt__copier_stop(session);
+        kvt__session_drop_device(session);
         pthread_mutex_lock(&session->lock);
         return_leases(session);
         while (session->phase == KVT__UP && !session->broken && kvt__calls_on_wire(session) &&

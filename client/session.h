@@ -46,7 +46,8 @@ enum kvt__phase {
 };
 
 struct kvt_session {
-        /* set at open */
+        /* set at open; the host first: a device's library looks there (client/page_device.h) */
+        const struct kvt__page_host *host;
         LIST_ENTRY(kvt_session) forks; /* under the lock of client/fork.c */
         uint32_t fork_generation;
         uint64_t serial; /* of all sessions of this process, from 1 on */
@@ -66,6 +67,7 @@ struct kvt_session {
         pthread_mutex_t lock;
         pthread_cond_t changed; /* completions, phase, refusal */
         bool stopping;
+        bool is_lost; /* with copies in flight: never connects again */
 
         /* connection */
         int socket; /* -1 while DOWN */
@@ -99,6 +101,7 @@ struct kvt_session {
         struct kvt__recent recent; /* of matches: any thread, no lock */
         struct kvt__calls calls;
         struct kvt__copier copier;
+        const struct kvt__page_device *device; /* or NULL */
         struct kvt__pins pins;
 };
 
@@ -113,6 +116,15 @@ bool kvt__session_send(struct kvt_session *session, const void *packet, size_t l
 /* Marks the connection broken; the thread takes it down. */
 void kvt__session_break(struct kvt_session *session, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
+
+/* Ends the connection for good: what is leased stays the process's. */
+void kvt__session_lose(struct kvt_session *session, const char *reason);
+
+/* client/page_device.c: takes the lock. NULL: it has none. */
+const struct kvt__page_device *kvt__session_device(struct kvt_session *session);
+/* ... and takes the device away. Without the lock. */
+void kvt__session_drop_device(struct kvt_session *session);
+extern const struct kvt__page_host kvt__page_host;
 
 /* May the table be shown, so that match and its kin find something? */
 bool kvt__session_may_look(struct kvt_session *session, uint64_t now);

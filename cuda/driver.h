@@ -39,6 +39,7 @@ enum {
         CU_E_ASSERT = 710,
         CU_E_ALREADY_REGISTERED = 712,
         CU_E_HARDWARE_STACK = 714,
+        CU_E_COOPERATIVE_TOO_LARGE = 720,
         CU_E_TENSOR_MEMORY_LEAK = 721,
         CU_E_NOT_SUPPORTED = 801,
         CU_E_UNKNOWN = 999,
@@ -150,7 +151,7 @@ struct cuda_driver {
  */
 int cuda_driver_load(struct cuda_driver *ret_driver, const char *path, struct why *why);
 
-/* "CUDA_ERROR_UNKNOWN: unknown error". Never NULL. */
+/* "CUDA_ERROR_UNKNOWN (999): unknown error", until this thread asks again. Never NULL. */
 const char *cuda_error_name(const struct cuda_driver *driver, cu_result error);
 
 /* After such an error nothing works any more in this context: whatever ran may still run. */

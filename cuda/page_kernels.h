@@ -18,8 +18,8 @@
 
 #define KVT_CUDA_MOVE_RUNS "kvt_move_runs"
 #define KVT_CUDA_MOVE_FEW  "kvt_move_few"
-#define KVT_CUDA_RUN_MAX   4096u /* bytes of a run; more are right, but slow */
-#define KVT_CUDA_FEW_MAX   160u  /* so that the arguments stay below 4 KiB */
+#define KVT_CUDA_RUN_MAX   16384u /* bytes of a run; more are right, but slow */
+#define KVT_CUDA_FEW_MAX   160u   /* so that the arguments stay below 4 KiB */
 
 struct kvt_cuda_run {
         uint64_t from;
