@@ -75,8 +75,8 @@ static bool take_granting(struct kvt_session *session, struct kvt__call *call,
                 item->bytes = from->bytes;
                 item->stored_ns = from->stored_ns;
                 memcpy(item->writer_boot_id, from->writer_boot_id, sizeof(item->writer_boot_id));
-                item->is_changed = true;
                 item->is_final = from->status != KVT_PENDING;
+                kvt__item_changed(call, item);
         }
         /* What failed holds no lease; what is on its way is leased to us when it arrives. */
         if (!from->lease || (from->status != KVT_OK && from->status != KVT_ALREADY_HAVE))
@@ -112,7 +112,8 @@ static bool take_ending(struct kvt_session *session, struct kvt__call *call, str
                 return true;
         item->status = call->is_doomed ? (uint32_t)KVT_GONE : from->status;
         item->generation = from->generation;
-        item->is_final = item->is_changed = true;
+        item->is_final = true;
+        kvt__item_changed(call, item);
         return true;
 }
 
@@ -132,7 +133,8 @@ static bool take_marked(struct kvt_session *session, struct kvt__call *call, str
         if (call->is_done)
                 return true;
         item->status = from->status;
-        item->is_final = item->is_changed = true;
+        item->is_final = true;
+        kvt__item_changed(call, item);
         return true;
 }
 
@@ -172,18 +174,18 @@ static bool take_items(struct kvt_session *session, struct kvt__call *call, cons
         return good;
 }
 
-/* The decision stands, and what has not been mentioned yet is on its way. */
-static void post_decision(struct kvt_session *session, struct kvt__call *call)
+/* The decision stands, and what has not been mentioned yet is on its way. Once for a call. */
+static void spread_decision(struct kvt__call *call)
 {
-        for (uint32_t i = 0; i < call->n; i++) {
+        for (uint32_t i = 0; i < call->n && !call->is_spread; i++) {
                 struct kvt__item *item = &call->items[i];
 
                 if (item->is_final || item->status == KVT_PENDING)
                         continue;
                 item->status = i < call->n_granted ? KVT_PENDING : KVT_MISS;
-                item->is_changed = true;
+                kvt__item_changed(call, item);
         }
-        kvt__call_post(session, call);
+        call->is_spread = true;
 }
 
 /* What the last answer left open has the decision's status, or is missing. */
@@ -200,7 +202,8 @@ static bool close_items(struct kvt_session *session, struct kvt__call *call)
                         return false;
                 }
                 item->status = call->status != KVT_OK ? call->status : KVT_MISS;
-                item->is_final = item->is_changed = true;
+                item->is_final = true;
+                kvt__item_changed(call, item);
         }
         return true;
 }
@@ -259,12 +262,14 @@ static void on_result(struct kvt_session *session, struct kvt__call *call,
         }
         if (!call->is_internal && !take_items(session, call, header))
                 return;
-        if (!more)
+        if (!more) {
                 last_result(session, call);
-        else if (call->is_decided && !call->is_done)
-                post_decision(session, call);
-        else if (call->owner)
+        } else if (call->is_decided && !call->is_done) {
+                spread_decision(call);
+                kvt__call_post(session, call);
+        } else if (call->owner) {
                 kvt__page_call_step(session, call);
+        }
 }
 
 static void on_granted(struct kvt_session *session, struct kvt__call *call,

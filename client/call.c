@@ -60,6 +60,35 @@ struct kvt__call *kvt__call_new(uint16_t kind, const struct kvt_call *options,
         return call;
 }
 
+void kvt__item_changed(struct kvt__call *call, struct kvt__item *item)
+{
+        uint32_t number = (uint32_t)(item - call->items) + 1;
+
+        if (item->is_changed)
+                return;
+        item->is_changed = true;
+        item->next_changed = 0;
+        if (call->last_changed)
+                call->items[call->last_changed - 1].next_changed = number;
+        else
+                call->first_changed = number;
+        call->last_changed = number;
+}
+
+struct kvt__item *kvt__call_next_changed(struct kvt__call *call)
+{
+        struct kvt__item *item;
+
+        if (!call->first_changed)
+                return NULL;
+        item = &call->items[call->first_changed - 1];
+        call->first_changed = item->next_changed;
+        if (!call->first_changed)
+                call->last_changed = 0;
+        item->is_changed = false;
+        return item;
+}
+
 void kvt__call_insert(struct kvt_session *session, struct kvt__call *call)
 {
         call->id = ++session->calls.last_id;
@@ -184,11 +213,11 @@ void kvt__call_retract(struct kvt_session *session, struct kvt__call *call)
                 kvt__give_back(session, kind, call->set, wires, n);
 }
 
-static void set_final(struct kvt__item *item, enum kvt_status status)
+static void set_final(struct kvt__call *call, struct kvt__item *item, enum kvt_status status)
 {
         item->status = status;
         item->is_final = true;
-        item->is_changed = true;
+        kvt__item_changed(call, item);
 }
 
 /* The first status that says that something did not go as asked. */
@@ -221,7 +250,7 @@ void kvt__call_finish(struct kvt_session *session, struct kvt__call *call)
             (call->status == KVT_TIMEOUT || call->status == KVT_CANCELLED)) {
                 kvt__call_retract(session, call);
                 for (uint32_t i = 0; i < call->n; i++)
-                        set_final(&call->items[i], call->status);
+                        set_final(call, &call->items[i], call->status);
         }
         done(session, call);
 }
@@ -241,7 +270,7 @@ void kvt__call_abandon(struct kvt_session *session, struct kvt__call *call, enum
                 struct kvt__item *item = &call->items[i];
 
                 if (!item->is_final || (kvt__kind_grants(call->kind) && !keeps))
-                        set_final(item, status);
+                        set_final(call, item, status);
         }
         call->status = status;
         done(session, call);

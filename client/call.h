@@ -32,8 +32,9 @@ struct kvt__item {
         uint8_t writer_boot_id[16];
         uint32_t status;
         uint32_t live; /* item number of the live'th item on the wire */
+        uint32_t next_changed; /* number of the next in the call's list, plus 1 */
         bool is_final;
-        bool is_changed; /* since the last report */
+        bool is_changed; /* since the last report: in that list */
 };
 
 struct kvt__page_work;
@@ -56,6 +57,7 @@ struct kvt__call {
         bool is_told;               /* and the caller has seen it */
         bool is_queued;
         bool is_decided;  /* GRANTED has come */
+        bool is_spread;   /* and its decision is in every item */
         bool is_reported; /* a completion with MORE has been reported */
         bool is_doomed;   /* COMMIT of a set with a dead member: sent as ABORT, GONE */
         uint32_t status;
@@ -65,6 +67,7 @@ struct kvt__call {
         struct kvt__pin **pins;  /* MARK: PIN, UNPIN: of each object; else NULL */
         struct kvt__call *owner;      /* completes for this record; NULL: for the caller */
         struct kvt__page_work *pages; /* of calls over page maps; else NULL */
+        uint32_t first_changed, last_changed; /* numbers plus 1; 0: none */
         uint32_t n_live; /* items on the wire */
         uint32_t n;
         struct kvt__item items[];
@@ -90,6 +93,13 @@ bool kvt__kind_grants(uint16_t kind);
 /* NULL when there is no memory. All items live, none final. */
 struct kvt__call *kvt__call_new(uint16_t kind, const struct kvt_call *options,
                                 struct kvt_object *objects, size_t n);
+
+/*
+ * Items that are to be reported, each once, in the order in which they changed: an answer
+ * in many parts costs what is new in each.
+ */
+void kvt__item_changed(struct kvt__call *call, struct kvt__item *item);
+struct kvt__item *kvt__call_next_changed(struct kvt__call *call); /* takes it; NULL: none */
 
 /* Gives it an id and puts it among the calls. */
 void kvt__call_insert(struct kvt_session *session, struct kvt__call *call);

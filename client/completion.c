@@ -68,19 +68,18 @@ static void write_moved(struct kvt_object *object, const struct kvt__call *call,
 
 static void write_objects(struct kvt_session *session, struct kvt__call *call)
 {
-        for (uint32_t i = 0; i < call->n; i++) {
-                struct kvt__item *item = &call->items[i];
+        struct kvt__item *item;
 
-                if (!item->is_changed)
-                        continue;
-                item->is_changed = false;
-                call->objects[i].status = item->status;
+        while ((item = kvt__call_next_changed(call))) {
+                struct kvt_object *object = &call->objects[item - call->items];
+
+                object->status = item->status;
                 if (kvt__kind_grants(call->kind))
-                        write_granted(session, &call->objects[i], call, item);
+                        write_granted(session, object, call, item);
                 else if (call->pages)
-                        write_moved(&call->objects[i], call, item);
+                        write_moved(object, call, item);
                 else if (call->kind != WIRE_MARK && item->status != KVT_INVALID)
-                        forget_lease(&call->objects[i]);
+                        forget_lease(object);
         }
 }
 

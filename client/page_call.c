@@ -54,7 +54,8 @@ static void finish_early(struct kvt_session *session, struct kvt__call *call)
 
                 if (is_void || !item->is_final || item->status == KVT_OK)
                         item->status = status;
-                item->is_final = item->is_changed = true;
+                item->is_final = true;
+                kvt__item_changed(call, item);
         }
         call->status = status;
         finish(session, call);
@@ -191,11 +192,10 @@ static void submit_to_device(struct kvt_session *session, struct kvt__page_objec
 }
 
 /* An item of a grant that may be copied into or from. */
-static void take_lease(struct kvt_session *session, struct kvt__call *call, uint32_t i,
+static void take_lease(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item,
                        struct kvt__item *from)
 {
-        struct kvt__page_object *object = &call->pages->objects[i];
-        struct kvt__item *item = &call->items[i];
+        struct kvt__page_object *object = &call->pages->objects[item - call->items];
 
         item->lease = from->lease;
         from->lease = NULL;
@@ -221,21 +221,23 @@ static void take_lease(struct kvt_session *session, struct kvt__call *call, uint
 static void take_grants(struct kvt_session *session, struct kvt__call *call,
                         struct kvt__call *child)
 {
-        for (uint32_t i = 0; i < call->n; i++) {
-                struct kvt__item *from = &child->items[i], *item = &call->items[i];
+        struct kvt__item *from;
+
+        while ((from = kvt__call_next_changed(child))) {
+                struct kvt__item *item = &call->items[from - child->items];
 
                 /* What is on its way is not final; it comes back. */
-                if (!from->is_changed || !from->is_final)
+                if (!from->is_final)
                         continue;
-                from->is_changed = false;
                 item->status = from->status;
                 item->generation = from->generation;
                 item->bytes = from->bytes;
                 item->stored_ns = from->stored_ns;
                 memcpy(item->writer_boot_id, from->writer_boot_id, sizeof(item->writer_boot_id));
-                item->is_final = item->is_changed = true;
+                item->is_final = true;
+                kvt__item_changed(call, item);
                 if (from->lease)
-                        take_lease(session, call, i, from);
+                        take_lease(session, call, item, from);
         }
 }
 

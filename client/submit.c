@@ -475,14 +475,13 @@ enum kvt_status kvt_adopt(struct kvt_session *session, const struct kvt_call *ca
 
 /* ---- calls that end leases ---- */
 
-/* Claims the lease for this call, or settles the item here: the lease is dead or unknown. */
+/* Claims the lease for this call, or the item has its status here: it is dead or unknown. */
 static bool claim(struct kvt_session *session, struct kvt__call *call, uint32_t index)
 {
         struct kvt__item *item = &call->items[index];
         struct kvt__lease *lease = kvt__lease_find(&session->leases, call->objects[index].lease);
 
         item->status = KVT_GONE;
-        item->is_final = item->is_changed = true;
         if (!lease || lease->ending)
                 return false;
         if (lease->writes != (call->kind != WIRE_RELEASE)) {
@@ -495,7 +494,6 @@ static bool claim(struct kvt_session *session, struct kvt__call *call, uint32_t 
                 return false;
         }
         lease->ending = true;
-        item->is_final = item->is_changed = false;
         return true;
 }
 
@@ -503,9 +501,14 @@ static void claim_all(struct kvt_session *session, struct kvt__call *call)
 {
         uint32_t n_live = 0;
 
-        for (uint32_t i = 0; i < call->n; i++)
-                if (claim(session, call, i))
+        for (uint32_t i = 0; i < call->n; i++) {
+                if (claim(session, call, i)) {
                         call->items[n_live++].live = i;
+                        continue;
+                }
+                call->items[i].is_final = true;
+                kvt__item_changed(call, &call->items[i]);
+        }
         call->n_live = n_live;
         /* The daemon cannot know of members from an earlier session: nothing is published. */
         call->is_doomed = call->kind == WIRE_COMMIT && call->set && n_live && n_live < call->n;

@@ -266,6 +266,36 @@ START_TEST(acquire_reports_the_decision_and_then_what_arrives)
 }
 END_TEST
 
+/* What a part does not speak of is not written to: the caller may have it in use. */
+START_TEST(each_part_of_an_answer_tells_what_is_new)
+{
+        enum { N = 64, N_GRANTED = N / 2 };
+        struct kvt_object objects[N] = {{.bytes = 0}};
+        uint64_t request;
+
+        ck_assert_int_eq(kvt_acquire(session, NULL, objects, N, NULL), KVT_OK);
+        request = expect_request(WIRE_ACQUIRE);
+        fake_granted(&fake, request, KVT_OK, N_GRANTED);
+        for (uint32_t part = 0; part < N; part++) {
+                /* 1, 4, 7, ... 0: not in their order. */
+                struct fake_item item = {.index = (3 * part + 1) % N, .status = KVT_CORRUPT};
+
+                for (uint32_t i = 0; i < N; i++)
+                        objects[i].status = 99;
+                fake_result(&fake, request, part + 1 < N, &item, 1);
+                ck_assert_uint_eq(wait_one().flags, part + 1 < N ? KVT_COMPLETION_MORE : 0);
+                for (uint32_t i = 0; i < N; i++) {
+                        uint32_t first = i < N_GRANTED ? KVT_PENDING : KVT_MISS;
+
+                        ck_assert_uint_eq(objects[i].status, i == item.index ? KVT_CORRUPT
+                                                             : part          ? 99
+                                                                             : first);
+                }
+        }
+        expect_nothing_more();
+}
+END_TEST
+
 START_TEST(an_acquire_that_waits_is_decided_later)
 {
         struct kvt_object object = {.bytes = 0};
@@ -696,6 +726,7 @@ static Suite *call_suite(void)
         tcase_add_test(tests, a_late_grant_of_an_acquire_is_released);
         tcase_add_test(tests, a_commit_that_timed_out_is_decided_by_the_late_answer);
         tcase_add_test(tests, acquire_reports_the_decision_and_then_what_arrives);
+        tcase_add_test(tests, each_part_of_an_answer_tells_what_is_new);
         tcase_add_test(tests, an_acquire_that_waits_is_decided_later);
         tcase_add_test(tests, a_failed_promotion_is_a_miss_of_that_object_alone);
         tcase_add_test(tests, a_refused_acquire_holds_nothing_and_names_what_is_resident);
