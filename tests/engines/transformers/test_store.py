@@ -164,11 +164,15 @@ def test_save_that_breaks_off_leaves_nothing(model_of, prompt, monkeypatch):
     model.open(name="broken off")
     cache, ids = model.prefill(prompt, TOKENS), prompt[:, :TOKENS]
 
-    def fail(*_):
-        raise KeyboardInterrupt
+    store_pages = model.store.session.store_pages
+
+    def fail_with_the_state(page_map, objects, **options):
+        if options["set_id"]:
+            raise KeyboardInterrupt
+        return store_pages(page_map, objects, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(model.store._packing, "pack_state", fail)
+        patch.setattr(model.store.session, "store_pages", fail_with_the_state)
         with pytest.raises(KeyboardInterrupt):
             model.store.save(cache, ids)
     digests = model.store._digests(ids, TOKENS, Identity())
@@ -355,11 +359,11 @@ def flip_stored_bytes(daemon, needle):
 def test_damaged_chunk_is_a_miss(stored, daemon, prompt, family, left):
     """Of attention what is above it still serves; a state needs all chunks."""
     model = stored("damaged", family=family)
-    chunk = torch.empty(1 << 20, dtype=torch.uint8)
-    model.store._packing.pack_chunk(model.cache, 2, chunk)
+    part = model.store._template.pages[0]
+    second = part.get(model.cache).narrow(part.axis, CHUNK, CHUNK)
     model.store.close()
     daemon.stop()
-    assert flip_stored_bytes(daemon, chunk[: 1 << 12].numpy().tobytes())
+    assert flip_stored_bytes(daemon, second.numpy().tobytes()[: 1 << 12])
     daemon.start()
     model.open()
     assert model.store.find(prompt) == TOKENS

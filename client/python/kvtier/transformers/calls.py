@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a cache as a batch that is reserved or acquired, and whose leases always end."""
+"""Calls over the objects of a cache, to their end."""
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 from ..buffers import DIGEST_BYTES
 from ..objects import Objects
+from ..pages import PageMap
 from ..session import Session
 from ..status import Status
 
@@ -15,81 +15,69 @@ FINE = (Status.OK, Status.ALREADY_HAVE)
 
 
 class Name(NamedTuple):
-    """An object: of which boundary (from 1) and group, and how long it is."""
+    """An object: of which boundary (from 1) and group, how long it is, which slot it has."""
 
     boundary: int
     group: int
     nbytes: int
+    slot: int
 
 
-def first_fault(objects: Objects) -> Status:
-    """The first status that means neither stored nor there; OK: there is none."""
-    statuses = map(Status, objects.statuses)
-    return next((status for status in statuses if status not in FINE), Status.OK)
+class Outcome(NamedTuple):
+    """status, why: OK, or of the first object that was not moved; nbytes: copied."""
 
-
-class Batch:
-    def __init__(self, names: Sequence[Name], digests: Sequence[bytes], chunk_tokens: int) -> None:
-        self.names = names
-        self.status = Status.OK
-        self.objects = Objects(
-            [digests[name.boundary - 1] for name in names],
-            group=[name.group for name in names],
-            parents=[
-                digests[name.boundary - 2] if name.boundary > 1 else NO_PARENT for name in names
-            ],
-            boundary_tokens=[name.boundary * chunk_tokens for name in names],
-            nbytes=[name.nbytes for name in names],
-        )
-        self.has_leases = False
+    status: Status
+    why: str
+    nbytes: int
 
 
 class Calls:
     def __init__(self, session: Session, chunk_tokens: int, timeout: float) -> None:
         self._session, self._chunk_tokens, self._timeout = session, chunk_tokens, timeout
 
-    def _run(self, submit: Any, objects: Objects, **options: Any) -> Status:
-        """One call, to its end: its first object's fault, or its own, or OK."""
-        completion = submit(objects, timeout=self._timeout, waited=True, **options).wait()
-        fault = first_fault(objects)
-        if fault is Status.OK and completion.status not in FINE:
-            return Status(completion.status)
-        return fault
+    def store(
+        self,
+        page_map: PageMap,
+        names: Sequence[Name],
+        digests: Sequence[bytes],
+        set_id: int = 0,
+    ) -> Outcome:
+        objects = self._objects(names, digests)
+        return self._run(self._session.store_pages, page_map, names, objects, set_id=set_id)
 
-    def _end(self, submit: Any, batch: Batch, **options: Any) -> Status:
-        """Ends what leases there are, once."""
-        leased = batch.objects.leased()
-        if not batch.has_leases or not len(leased):
-            return Status.OK
-        batch.has_leases = False
-        return self._run(submit, leased, **options)
+    def load(
+        self, page_map: PageMap, names: Sequence[Name], digests: Sequence[bytes]
+    ) -> Outcome:
+        objects = self._objects(names, digests)
+        return self._run(self._session.load_pages, page_map, names, objects)
 
-    @contextmanager
-    def acquired(self, names: Sequence[Name], digests: Sequence[bytes]) -> Iterator[Batch]:
-        """All or nothing: `status` says which. Released at the end."""
-        batch = Batch(names, digests, self._chunk_tokens)
-        batch.status = self._run(self._session.acquire_objects, batch.objects)
-        batch.has_leases = True
-        try:
-            yield batch
-        finally:
-            self._end(self._session.release_objects, batch)
+    def _objects(self, names: Sequence[Name], digests: Sequence[bytes]) -> Objects:
+        objects = Objects(
+            [digests[name.boundary - 1] for name in names],
+            group=[name.group for name in names],
+            parents=[
+                digests[name.boundary - 2] if name.boundary > 1 else NO_PARENT for name in names
+            ],
+            boundary_tokens=[name.boundary * self._chunk_tokens for name in names],
+        )
+        objects.set_slots([name.slot for name in names], 1)
+        return objects
 
-    @contextmanager
-    def reserved(
-        self, names: Sequence[Name], digests: Sequence[bytes], set_id: int = 0
-    ) -> Iterator[Batch]:
-        """Room for those that are not stored yet: each object's status says which those are.
-
-        What has not been committed by the end is given back.
-        """
-        batch = Batch(names, digests, self._chunk_tokens)
-        batch.status = self._run(self._session.reserve_objects, batch.objects, set_id=set_id)
-        batch.has_leases = True
-        try:
-            yield batch
-        finally:
-            self._end(self._session.abort_objects, batch, set_id=set_id)
-
-    def commit(self, batch: Batch, set_id: int = 0) -> Status:
-        return self._end(self._session.commit_objects, batch, set_id=set_id)
+    def _run(
+        self,
+        submit: Any,
+        page_map: PageMap,
+        names: Sequence[Name],
+        objects: Objects,
+        **options: Any,
+    ) -> Outcome:
+        call = submit(page_map, objects, timeout=self._timeout, waited=True, **options)
+        completion = call.wait()
+        statuses = [Status(status) for status in objects.statuses]
+        copied = sum(n.nbytes for n, each in zip(names, statuses) if each is Status.OK)
+        for name, each, found in zip(names, statuses, objects.nbytes):
+            if each is Status.INVALID and found != name.nbytes:
+                why = f"an object has {found} bytes in place of {name.nbytes}"
+                return Outcome(each, why, copied)
+        status = next((each for each in (*statuses, completion.status) if each not in FINE), None)
+        return Outcome(status or Status.OK, status.text if status else "", copied)

@@ -60,7 +60,7 @@ _ROLES: dict[str, dict[str, Role]] = {
     _CACHES + "DynamicLayer": {
         "keys": Role(Kind.PAGED, -2),
         "values": Role(Kind.PAGED, -2),
-        "is_initialized": Role(Kind.FLAG),
+        **_each(Kind.FLAG, "is_initialized", "dtype"),  # dtype: up to 5.17
         "device": Role(Kind.OWNED),
     },
     _CACHES + "DynamicSlidingWindowLayer": {

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache as bytes, and back.
+"""A cache as pages that the library copies, on the CPU or on a GPU.
 
-A chunk is the rows of its tokens of each paged tensor, tensor by tensor, with nothing
-between them: the template says where each begins. A state is a header and each window and
-state tensor: magic, length of the text, the text (JSON: tensors, flags), zeros up to a
-multiple of 64 bytes. On the way back the text is compared with what the template expects,
-and never made into anything: what a cache is made of comes from the model.
+A chunk is a page: the rows of its tokens of each paged tensor, tensor by tensor, with nothing
+between them; the template says where each begins. A state is a page of its own: a header and
+each window and state tensor. The header is magic, length of the text, the text (JSON: tensors,
+flags), zeros up to a multiple of 64 bytes. On the way back the text is compared with what the
+template expects, and never made into anything: what a cache is made of comes from the model.
 """
 from __future__ import annotations
 
 import json
-from typing import Any, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Sequence
 
 import torch
 
+from ..pages import PageGroup
 from .layers import Kind
 from .shape import Part, Template, Unusable, difference
 
@@ -22,44 +24,81 @@ ALIGNMENT = 64
 TEXT_MAX = 1 << 22
 
 
-def memory_of(buffer: torch.Tensor) -> Any:
-    """Of bytes on the CPU, as what takes buffers wants it."""
-    return buffer.numpy()
+@dataclass
+class CachePages:
+    """One cache's pages, which lie on one device. Keeps what the page groups point to."""
+
+    device: torch.device
+    is_load: bool
+    groups: list[PageGroup] = field(default_factory=list)
+    expected: bytes = b""  #: the header
+    header: torch.Tensor | None = None
+    #: tensors of other devices, and what stands for each
+    twins: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+
+    def near(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.device == self.device:
+            return tensor
+        options: dict[str, Any] = dict(device=self.device, memory_format=torch.contiguous_format)
+        twin = torch.empty_like(tensor, **options) if self.is_load else tensor.to(**options)
+        self.twins.append((tensor, twin))
+        return twin
+
+    def finish_load(self) -> None:
+        """Once all pages have arrived. Unusable: the state is of another cache."""
+        if self.header is not None:
+            _check_header(self.header.cpu().numpy().tobytes(), self.expected)
+        for tensor, twin in self.twins:
+            tensor.copy_(twin)
 
 
 class Packing:
-    def __init__(self, template: Template) -> None:
+    """pages, state: the numbers of these groups in the layout."""
+
+    def __init__(self, template: Template, pages: int = 0, state: int = 1) -> None:
         self.template = template
+        self._pages, self._state = pages, state
 
     def state_bytes(self, boundary: int) -> int:
         return len(self._header(boundary)) + sum(part.nbytes for part in self._states(boundary))
 
-    def pack_chunk(self, cache: Any, boundary: int, buffer: torch.Tensor) -> None:
-        """The chunk that ends at a boundary; they count from 1."""
-        for part, view in _views(buffer, 0, self.template.pages):
-            view.copy_(self._rows(part, cache, boundary))
+    def pages_of(
+        self, cache: Any, boundary: int, device: torch.device, is_load: bool
+    ) -> CachePages:
+        """Of a cache up to a boundary, the chunks in slots 0 on and its state in slot 0.
 
-    def unpack_chunk(self, cache: Any, boundary: int, buffer: torch.Tensor) -> None:
-        for part, view in _views(buffer, 0, self.template.pages):
-            self._rows(part, cache, boundary).copy_(view)
+        What a load does not find on `device` it copies there at the end, a save before.
+        """
+        pages = CachePages(device, is_load)
+        paged = [part for part in self.template.pages if part.nbytes]
+        if paged:
+            tensors = [self._chunks(part, pages.near(part.get(cache)), boundary) for part in paged]
+            axes = [part.axis % len(part.shape) for part in paged]
+            pages.groups.append(PageGroup.of(tensors, group=self._pages, page_axis=axes))
+        if self.template.has_state:
+            pages.groups.append(self._state_page(pages, cache, boundary))
+        return pages
 
-    def pack_state(self, cache: Any, boundary: int, buffer: torch.Tensor) -> None:
-        header = self._header(boundary)
-        memory_of(buffer)[: len(header)] = bytearray(header)
-        for part, view in _views(buffer, len(header), self._states(boundary)):
-            view.copy_(part.get(cache))
-
-    def unpack_state(self, cache: Any, boundary: int, buffer: torch.Tensor) -> None:
-        header = self._header(boundary)
-        _check_header(memory_of(buffer)[: len(header)].tobytes(), header)
-        for part, view in _views(buffer, len(header), self._states(boundary)):
-            part.get(cache).copy_(view)
-
-    def _rows(self, part: Part, cache: Any, boundary: int) -> torch.Tensor:
+    def _chunks(self, part: Part, tensor: torch.Tensor, boundary: int) -> torch.Tensor:
+        """With an axis that counts chunks in front of that of the rows."""
         rows = self.template.chunk_tokens // part.rate
-        return part.get(cache).narrow(part.axis, (boundary - 1) * rows, rows)
+        whole = tensor.narrow(part.axis, 0, boundary * rows)
+        return whole.unflatten(part.axis, (boundary, rows))
 
-    def _states(self, boundary: int) -> list[Part]:
+    def _state_page(self, pages: CachePages, cache: Any, boundary: int) -> PageGroup:
+        pages.expected = self._header(boundary)
+        header = torch.frombuffer(bytearray(pages.expected), dtype=torch.uint8)
+        pages.header = torch.zeros_like(header) if pages.is_load else header
+        pages.header = pages.header.to(pages.device)
+        tensors = [pages.header]
+        for part in self._states(boundary):
+            if part.nbytes:
+                tensor = pages.near(part.get(cache))
+                # A window is the end of a longer tensor. Those that a load fills are whole.
+                tensors.append(tensor if pages.is_load else tensor.contiguous())
+        return PageGroup.of([tensor.unsqueeze(0) for tensor in tensors], group=self._state)
+
+    def _states(self, boundary: int) -> Sequence[Part]:
         tokens = boundary * self.template.chunk_tokens
         return self.template.at(tokens).select(Kind.WINDOW, Kind.STATE)
 
@@ -68,17 +107,6 @@ class Packing:
         text = self.template.at(tokens).text(state=True).encode()
         header = MAGIC + len(text).to_bytes(8, "little") + text
         return header + bytes(-len(header) % ALIGNMENT)
-
-
-def _views(
-    buffer: torch.Tensor, position: int, parts: Sequence[Part]
-) -> Iterator[tuple[Part, torch.Tensor]]:
-    """Each part as it lies in the buffer; those that take no bytes are left out."""
-    for part in parts:
-        if part.nbytes:
-            end = position + part.nbytes
-            yield part, buffer[position:end].view(part.dtype).view(part.shape)
-            position = end
 
 
 def _check_header(found: bytes, expected: bytes) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import logging
 from array import array
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Iterator, Sequence
 
 import torch
 
 from ..digest import Identity, digest_chain
+from ..pages import PageMap
 from ..session import Session
 from ..status import Status
-from .calls import Batch, Calls, Name
+from .calls import Calls, Name
 from .model import layout_of, probe
-from .packing import Packing, memory_of
+from .packing import Packing
 from .shape import Unusable, describe
 
 log = logging.getLogger("kvtier.transformers")
@@ -72,9 +74,10 @@ class CacheStore:
         self.chunk_tokens = chunk_tokens
         self._template = probe(model, chunk_tokens)
         self.layout = layout_of(model, self._template, name, revision)
-        self._packing = Packing(self._template)
         #: groups of the layout; one of them may not exist
         self._pages, self._state = 0, len(self.layout.groups) - 1
+        self._packing = Packing(self._template, self._pages, self._state)
+        self._home = torch.device("cpu")
         session_options.setdefault("program", "transformers")
         self.session = Session(self.layout, **session_options)
         self._calls = Calls(self.session, chunk_tokens, timeout)
@@ -118,47 +121,35 @@ class CacheStore:
 
     def _store(self, cache: Any, digests: list[bytes], boundary: int) -> Saved:
         stored = written = 0
-        for names in self._batches(boundary):
-            # The last chunk and its state become visible together.
-            number = next(self._sets) if names[-1].group != names[0].group else 0
-            with self._calls.reserved(names, digests, number) as batch:
-                status = batch.status
-                if status is Status.OK:
-                    nbytes = self._write(cache, batch)
-                    status = self._calls.commit(batch, number)
-            if status is not Status.OK:
-                log.info("a cache was not stored whole: %s", status.text)
-                stored = 0 if self.exact else stored
-                return Saved(stored * self.chunk_tokens, written, status, status.text)
-            stored, written = names[-1].boundary, written + nbytes
+        with self._page_map(cache, boundary, is_load=False) as page_map:
+            for names in self._batches(boundary):
+                # The last chunk and its state become visible together.
+                number = next(self._sets) if names[-1].group != names[0].group else 0
+                done = self._calls.store(page_map, names, digests, number)
+                written += done.nbytes
+                if done.status is not Status.OK:
+                    log.info("a cache was not stored whole: %s", done.why)
+                    stored = 0 if self.exact else stored
+                    return Saved(stored * self.chunk_tokens, written, done.status, done.why)
+                stored = names[-1].boundary
         return Saved(stored * self.chunk_tokens, written)
 
-    def _write(self, cache: Any, batch: Batch) -> int:
-        """Fills in what has been reserved; returns how many bytes that was."""
-        written = 0
-        buffer = _buffer_for(batch)
-        for i, name in enumerate(batch.names):
-            if batch.objects.statuses[i] != Status.OK:
-                continue
-            data = buffer[: name.nbytes]
-            if self._is_state(name):
-                self._packing.pack_state(cache, name.boundary, data)
-            else:
-                self._packing.pack_chunk(cache, name.boundary, data)
-            batch.objects.write(i, memory_of(data))
-            written += name.nbytes
-        return written
-
-    def _is_state(self, name: Name) -> bool:
-        return self.exact and name.group == self._state
+    @contextmanager
+    def _page_map(self, cache: Any, boundary: int, is_load: bool) -> Iterator[PageMap]:
+        """The cache's pages. A load has to fill them all: what it brought is checked at the end."""
+        pages = self._packing.pages_of(cache, boundary, self._home, is_load)
+        with PageMap(self.session, pages.groups) as page_map:
+            yield page_map
+        if is_load:
+            pages.finish_load()
 
     def _batches(self, boundary: int) -> Iterator[Sequence[Name]]:
         """All that a boundary needs, in order, as much at once as may be leased."""
         page_bytes = self._template.page_bytes
-        names = [Name(i, self._pages, page_bytes) for i in range(1, boundary + 1) if page_bytes]
+        names = [Name(i, self._pages, page_bytes, i - 1) for i in range(1, boundary + 1) if page_bytes]
         last = []
         if self.exact and boundary:
-            state = Name(boundary, self._state, self._packing.state_bytes(boundary))
+            state = Name(boundary, self._state, self._packing.state_bytes(boundary), 0)
             names, last = names[:-1], [*names[-1:], state]
         room = self.session.info().host_bytes // LEASED_SHARE
         each = max(1, room // max(1, page_bytes))
@@ -206,34 +197,16 @@ class CacheStore:
         tokens, nbytes = boundary * self.chunk_tokens, 0
         try:
             cache = self._template.empty(tokens)
-            for names in self._batches(boundary):
-                with self._calls.acquired(names, digests) as batch:
-                    if batch.status is not Status.OK:
-                        raise Unusable(batch.status.text)
-                    nbytes += self._read(cache, batch)
+            with self._page_map(cache, boundary, is_load=True) as page_map:
+                for names in self._batches(boundary):
+                    done = self._calls.load(page_map, names, digests)
+                    if done.status is not Status.OK:
+                        raise Unusable(done.why)
+                    nbytes += done.nbytes
         except Unusable as why:
             log.warning("a stored cache of %d tokens is not used: %s", tokens, why)
             return None
         return Loaded(cache, tokens, nbytes)
-
-    def _read(self, cache: Any, batch: Batch) -> int:
-        """Copies, always: layers write into their tensors, and leased memory is others', too."""
-        buffer = _buffer_for(batch)
-        for i, name in enumerate(batch.names):
-            if (found := batch.objects.nbytes[i]) != name.nbytes:
-                raise Unusable(f"an object has {found} bytes in place of {name.nbytes}")
-            data = buffer[: name.nbytes]
-            batch.objects.read_into(i, memory_of(data))
-            if self._is_state(name):
-                self._packing.unpack_state(cache, name.boundary, data)
-            else:
-                self._packing.unpack_chunk(cache, name.boundary, data)
-        return sum(name.nbytes for name in batch.names)
-
-
-def _buffer_for(batch: Batch) -> torch.Tensor:
-    """For one object of the batch after the other: fresh memory would cost more than a copy."""
-    return torch.empty(max(name.nbytes for name in batch.names), dtype=torch.uint8)
 
 
 def _token_ids(ids: Any) -> array[int]:
