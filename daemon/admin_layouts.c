@@ -39,11 +39,14 @@ static json_t *describe_rows(const struct layout *layout, uint16_t group)
         for (uint16_t i = 0; i < layout->groups[group].n_rows && i < ROWS_MAX; i++) {
                 const struct layout_row *row = layout_row_at(layout, group, i);
 
-                json_array_append_new(rows, json_pack("{s:i, s:i, s:I, s:I, s:i}", "first_shard",
-                                                      row->first_shard, "shards", row->n_shards,
-                                                      "page_bytes", (json_int_t)row->page_bytes,
-                                                      "padded_bytes", (json_int_t)row->padded_bytes,
-                                                      "tensors", row->n_tensors));
+                json_array_append_new(
+                        rows,
+                        json_pack("{s:i, s:i, s:I, s:I, s:I, s:i}", "first_shard", row->first_shard,
+                                  "shards", row->n_shards, "page_bytes",
+                                  (json_int_t)row->page_bytes, "padded_bytes",
+                                  (json_int_t)row->padded_bytes, "stored_page_bytes",
+                                  (json_int_t)layout_stored_page_bytes(&layout->groups[group], row),
+                                  "tensors", row->n_tensors));
         }
         return rows;
 }
@@ -57,10 +60,10 @@ static json_t *describe_groups(const struct layout *layout)
 
                 json_array_append_new(
                         groups,
-                        json_pack("{s:o, s:s, s:i, s:i, s:I, s:I, s:i, s:o}", "name",
+                        json_pack("{s:o, s:s, s:s, s:i, s:I, s:I, s:i, s:o}", "name",
                                   string_of(&group->name), "kind", layout_kind_name(group->kind),
-                                  "codec", group->codec, "shards", group->n_shards, "page_tokens",
-                                  (json_int_t)group->page_tokens, "window_tokens",
+                                  "codec", codec_name(group->codec), "shards", group->n_shards,
+                                  "page_tokens", (json_int_t)group->page_tokens, "window_tokens",
                                   (json_int_t)group->window_tokens, "n_rows", group->n_rows, "rows",
                                   describe_rows(layout, g)));
         }

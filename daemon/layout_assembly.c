@@ -94,7 +94,8 @@ static uint64_t largest_chunk(const struct layout *layout, uint64_t object_bytes
         for (uint16_t i = 0; i < layout->n_groups; i++)
                 for (uint16_t j = 0; j < layout->groups[i].n_rows; j++) {
                         const struct layout_row *row = layout_row_at(layout, i, j);
-                        uint64_t n_pages = object_bytes / (row->page_bytes ? row->page_bytes : 1);
+                        uint64_t page = layout_stored_page_bytes(&layout->groups[i], row);
+                        uint64_t n_pages = object_bytes / (page ? page : 1);
                         uint64_t n_tokens = n_pages * layout->groups[i].page_tokens;
 
                         if (layout->groups[i].kind == LAYOUT_SCRATCH ||

@@ -7,11 +7,12 @@
 _Static_assert(WIRE_RUNS_MAX + HOST_EXTENTS_MAX <= WIRE_EXTENTS_MAX,
                "each run and each extent of a copy can begin one extent of a result");
 
+/* Of a page in the object; 0: the layout does not tell. */
 static uint64_t page_bytes(const struct layout *layout, const struct wire_key_item *item)
 {
         const struct layout_row *row = layout_row(layout, item->group, item->shard);
 
-        return row ? row->page_bytes : 0;
+        return row ? layout_stored_page_bytes(&layout->groups[item->group], row) : 0;
 }
 
 uint32_t pages_check(const struct layout *layout, const struct wire_key_item *item,

@@ -142,6 +142,35 @@ static const char *tensors_fault(const struct layout_row *row)
                        : NULL;
 }
 
+static bool is_bf16(const struct layout_string *dtype)
+{
+        return (dtype->length == 8 && !memcmp(dtype->bytes, "bfloat16", 8)) ||
+               (dtype->length == 4 && !memcmp(dtype->bytes, "bf16", 4));
+}
+
+/* Other numbers that were taken for bf16 would come back as garbage, and nobody would know. */
+static const char *tiles_fault(const struct layout_group *group, const struct layout_row *row)
+{
+        uint32_t tile = codec_tile_bytes(group->codec), position = 0;
+        struct layout_tensor tensor;
+
+        while (tile > 1 && layout_tensor_next(row, &position, &tensor)) {
+                if (!is_bf16(&tensor.dtype))
+                        return "a codec needs tensors of dtype bfloat16";
+                if (tensor.bytes % tile)
+                        return group->codec == CODEC_MXFP8
+                                       ? "codec mxfp8 needs tensors of a multiple of 64 bytes"
+                                       : "codec fp8-tile128 needs tensors of a multiple of 256 "
+                                         "bytes";
+        }
+        if (!(row->page_bytes % tile))
+                return NULL;
+        return group->codec == CODEC_MXFP8
+                       ? "codec mxfp8 needs page_bytes to be a multiple of 64: tiles of 32 bfloat16"
+                       : "codec fp8-tile128 needs page_bytes to be a multiple of 256: tiles of 128 "
+                         "bfloat16";
+}
+
 /* What is wrong with a row by itself, or NULL. */
 static const char *row_fault(const struct layout_group *group, const struct layout_row *row)
 {
@@ -151,7 +180,7 @@ static const char *row_fault(const struct layout_group *group, const struct layo
                 return "page_bytes is above 1073741824";
         if (kind_is_paged(group->kind) && !row->page_bytes)
                 return "a paged group needs page_bytes";
-        return tensors_fault(row);
+        return tensors_fault(row) ? tensors_fault(row) : tiles_fault(group, row);
 }
 
 /* What is wrong with @row behind the one before (or NULL), whose shards end at @end. */
@@ -223,8 +252,10 @@ static const char *group_fault(const struct layout_group *group)
                 return "has no name, expected one that no other group has";
         if (group->kind < LAYOUT_ATTENTION || group->kind > LAYOUT_SCRATCH)
                 return "unknown kind, expected attention (1) to scratch (6)";
-        if (group->codec != LAYOUT_CODEC_NONE)
-                return "unknown codec, expected none (0)";
+        if (group->codec >= CODEC_COUNT)
+                return "unknown codec, expected none (0), fp8-tile128 (1) or mxfp8 (2)";
+        if (group->codec && !kind_is_paged(group->kind))
+                return "has no pages, so it takes no codec: states are never quantised";
         if (!group->n_shards || group->n_shards > LAYOUT_SHARDS_MAX)
                 return "n_shards must be 1 to 1024";
         if (kind_is_paged(group->kind) && !group->page_tokens)
@@ -362,7 +393,8 @@ static int validate_chunk(const struct layout *layout, struct why *why)
 
                 for (uint16_t j = 0; kind_is_paged(group->kind) && j < group->n_rows; j++)
                         if (chunk / group->page_tokens >
-                            LAYOUT_OBJECT_MAX / layout_row_at(layout, i, j)->page_bytes)
+                            LAYOUT_OBJECT_MAX /
+                                    layout_stored_page_bytes(group, layout_row_at(layout, i, j)))
                                 return refuse_group(layout, i, why,
                                                     "a chunk is above 1073741824 bytes; "
                                                     "chunk_tokens must be smaller");
@@ -411,6 +443,11 @@ int layout_validate(const struct layout *layout, struct why *why)
 
 /* ---- sizes and cells ---- */
 
+uint64_t layout_stored_page_bytes(const struct layout_group *group, const struct layout_row *row)
+{
+        return codec_stored_bytes(group->codec, row->page_bytes);
+}
+
 static uint64_t object_bytes(const struct layout *layout, const struct layout_group *group,
                              const struct layout_row *row)
 {
@@ -418,7 +455,7 @@ static uint64_t object_bytes(const struct layout *layout, const struct layout_gr
                 return 0;
         if (group->kind == LAYOUT_STATE)
                 return row->page_bytes;
-        return layout->chunk_tokens / group->page_tokens * row->page_bytes;
+        return layout->chunk_tokens / group->page_tokens * layout_stored_page_bytes(group, row);
 }
 
 uint64_t layout_object_bytes(const struct layout *layout, uint16_t group, uint16_t shard)

@@ -31,6 +31,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "proto/codec.h"
 #include "proto/key.h"
 
 #define LAYOUT_VERSION     2u
@@ -55,10 +56,6 @@ enum layout_kind {
         LAYOUT_SCRATCH = 6,    /* never stored: no cells */
 };
 
-enum layout_codec {
-        LAYOUT_CODEC_NONE = 0,
-};
-
 struct layout_string {
         const char *bytes;
         uint16_t length;
@@ -78,15 +75,15 @@ struct layout_row {
         uint16_t n_tensors;
         uint32_t tensors_bytes;
         const uint8_t *tensors; /* their encodings, one after another */
-        uint64_t page_bytes;    /* un-padded, all layers, one shard; state: the blob, 0 when
-                                   its length varies */
+        uint64_t page_bytes;    /* in the engine's memory: un-padded, all layers, one shard; with
+                                   a codec whole tiles; state: the blob, 0 when its length varies */
         uint64_t padded_bytes;  /* with the engine's padding; >= page_bytes */
 };
 
 struct layout_group {
         struct layout_string name;
         uint8_t kind;           /* enum layout_kind */
-        uint8_t codec;          /* enum layout_codec */
+        uint8_t codec;          /* enum codec: of the pages in objects; paged groups only */
         uint16_t n_shards;      /* 1: replicated, however many ranks there are */
         uint32_t page_tokens;   /* N; 0 for state groups */
         uint32_t window_tokens; /* window groups only */
@@ -172,9 +169,12 @@ bool layout_is_complete(const struct layout *layout);
 /* Least common multiple of a valid layout's page_tokens over the paged groups, or 1. */
 uint32_t layout_page_lcm(const struct layout *layout);
 
+/* What a page of @row has in an object: its page_bytes, or less where the group has a codec. */
+uint64_t layout_stored_page_bytes(const struct layout_group *group, const struct layout_row *row);
+
 /*
- * Bytes of one chunk of (group, shard). State: page_bytes, where 0 is any length. Scratch
- * and shards without a row: 0.
+ * Bytes of one chunk of (group, shard) as it is stored. State: page_bytes, where 0 is any length.
+ * Scratch and shards without a row: 0.
  */
 uint64_t layout_object_bytes(const struct layout *layout, uint16_t group, uint16_t shard);
 

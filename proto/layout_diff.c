@@ -155,7 +155,8 @@ static void compare_group(struct diff *diff, uint16_t a, uint16_t b)
         if (group_a->kind != group_b->kind)
                 tell(diff, "kind", layout_kind_name(group_a->kind),
                      layout_kind_name(group_b->kind));
-        compare_numbers(diff, "codec", group_a->codec, group_b->codec);
+        if (group_a->codec != group_b->codec)
+                tell(diff, "codec", codec_name(group_a->codec), codec_name(group_b->codec));
         compare_numbers(diff, "shards", group_a->n_shards, group_b->n_shards);
         compare_numbers(diff, "page_tokens", group_a->page_tokens, group_b->page_tokens);
         compare_numbers(diff, "window_tokens", group_a->window_tokens, group_b->window_tokens);

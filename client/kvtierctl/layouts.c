@@ -52,11 +52,12 @@ static int print_groups(const json_t *groups)
         size_t i;
         int r;
 
-        table_init(&table, "GROUP KIND #SHARDS #PAGE-TOKENS #WINDOW PAGE-BYTES");
+        table_init(&table, "GROUP KIND CODEC #SHARDS #PAGE-TOKENS #WINDOW PAGE-BYTES");
         json_array_foreach(groups, i, group)
         {
                 table_add(&table, "%s", json_text(group, "name"));
                 table_add(&table, "%s", json_text(group, "kind"));
+                table_add(&table, "%s", json_text(group, "codec"));
                 table_add(&table, "%s", text_count(json_u64(group, "shards")));
                 table_add(&table, "%s", count_or_dash(group, "page_tokens"));
                 table_add(&table, "%s", count_or_dash(group, "window_tokens"));

@@ -150,7 +150,7 @@ END_TEST
 
 START_TEST(an_unknown_codec_is_refused_by_the_name_of_the_group)
 {
-        group.codec = 1;
+        group.codec = 3;
         expect_refused("group 0 \"kv\": unknown codec, expected none (0)");
         group.codec = 256;
         expect_refused("group kv: unknown codec 256");

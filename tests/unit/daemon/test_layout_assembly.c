@@ -210,6 +210,21 @@ START_TEST(an_object_above_the_limit_is_refused_by_the_rows_known_so_far)
 }
 END_TEST
 
+START_TEST(the_limit_is_of_objects_as_they_are_stored)
+{
+        ask(1, 8192);
+        asked.chunk_tokens = 16 * 256;
+        expect_refused(0, LAYOUT_ASSEMBLY_E_TOO_LARGE);
+        asked.groups[0].codec = CODEC_MXFP8;
+        asked.chunk_tokens = 16 * 249;
+        expect_refused(0, LAYOUT_ASSEMBLY_E_TOO_LARGE);
+        ck_assert_ptr_nonnull(strstr(why.text, "has 1051776 bytes"));
+        ck_assert_ptr_nonnull(strstr(why.text, "lower chunk_tokens from 3984 to 3968"));
+        asked.chunk_tokens = 16 * 248;
+        ck_assert_int_eq(join(0, engine), 0);
+}
+END_TEST
+
 START_TEST(no_chunk_is_named_when_none_would_do)
 {
         ask(1, (1 << 20) + 1);
@@ -295,6 +310,7 @@ int main(void)
         tcase_add_test(tcase, a_whole_layout_stays_until_the_last_has_left);
         tcase_add_test(tcase, a_chunk_that_one_asks_for_holds_for_all);
         tcase_add_test(tcase, an_object_above_the_limit_is_refused_by_the_rows_known_so_far);
+        tcase_add_test(tcase, the_limit_is_of_objects_as_they_are_stored);
         tcase_add_test(tcase, no_chunk_is_named_when_none_would_do);
         tcase_add_test(tcase, a_whole_layout_too_large_to_be_told_is_refused);
         tcase_add_test(tcase, there_are_never_more_assemblies_than_members);

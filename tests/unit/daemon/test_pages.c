@@ -76,6 +76,20 @@ START_TEST(bytes_of_a_page_are_those_of_its_shard)
 }
 END_TEST
 
+START_TEST(bytes_of_a_page_with_a_codec_are_those_that_are_stored)
+{
+        const struct wire_key_item item = {.n_runs = 1};
+        const struct wire_page_run run = {3, 2};
+        struct page_range range;
+
+        layout.groups[0].codec = CODEC_FP8_TILE128;
+        layout.rows[0].page_bytes = 4 * 256;
+        pages_fill(&layout, &item, &run, &range);
+        ck_assert_uint_eq(range.offset, 3 * 4 * 132);
+        ck_assert_uint_eq(range.length, 2 * 4 * 132);
+}
+END_TEST
+
 START_TEST(packed_pages_keep_their_order_and_their_bytes)
 {
         const uint64_t raw_bytes = 8 * PIECE;
@@ -149,6 +163,7 @@ int main(void)
         tcase_add_checked_fixture(tcase, setup, NULL);
         tcase_add_test(tcase, only_pages_that_the_layout_knows_may_be_asked_for);
         tcase_add_test(tcase, bytes_of_a_page_are_those_of_its_shard);
+        tcase_add_test(tcase, bytes_of_a_page_with_a_codec_are_those_that_are_stored);
         tcase_add_test(tcase, packed_pages_keep_their_order_and_their_bytes);
         tcase_add_test(tcase, extents_are_cut_where_runs_end_and_where_memory_does);
         tcase_add_test(tcase, the_most_extents_fit_a_result);

@@ -325,7 +325,8 @@ START_TEST(each_rule_of_a_group_is_kept)
 {
         REFUSED(layout.groups[0].kind = 0, "group 0 \"full\": unknown kind");
         REFUSED(layout.groups[0].kind = 7, "unknown kind");
-        REFUSED(layout.groups[0].codec = 1, "unknown codec");
+        REFUSED(layout.groups[0].codec = CODEC_COUNT,
+                "unknown codec, expected none (0), fp8-tile128 (1) or mxfp8 (2)");
         REFUSED(layout.groups[0].n_shards = 0, "n_shards must be 1 to 1024");
         REFUSED(layout.groups[0].n_shards = 1025, "n_shards must be 1 to 1024");
         REFUSED(layout.groups[0].page_tokens = 0, "needs page_tokens");
@@ -342,6 +343,66 @@ START_TEST(each_rule_of_a_group_is_kept)
         REFUSED(layout.groups[3].n_rows = 2, "group 3 \"state\": has rows that the layout lacks");
         REFUSED(layout.n_rows = 6, "6 rows, of which the groups have 5");
         REFUSED(layout.n_rows = 1025, "1025 rows, expected at most 1024");
+}
+END_TEST
+
+START_TEST(only_whole_tiles_of_bfloat16_in_pages_take_a_codec)
+{
+        static uint8_t half[64];
+        int length = layout_tensor_encode(half, sizeof(half), TEXT("k"), TEXT("float16"), 4096);
+
+        REFUSED(layout.groups[3].codec = CODEC_FP8_TILE128,
+                "group 3 \"state\": has no pages, so it takes no codec: states are never "
+                "quantised");
+        REFUSED(layout.groups[2].codec = CODEC_MXFP8, "group 2 \"scratch\": has no pages");
+        layout.groups[1].codec = CODEC_FP8_TILE128;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+        REFUSED(layout.rows[2].page_bytes = 4096 - 128,
+                "group 1 \"window\": shards 0 to 1: codec fp8-tile128 needs page_bytes to be a "
+                "multiple of 256: tiles of 128 bfloat16");
+        layout.groups[1].codec = CODEC_MXFP8;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+        REFUSED(layout.rows[2].page_bytes = 4096 - 96,
+                "codec mxfp8 needs page_bytes to be a multiple of 64: tiles of 32 bfloat16");
+        layout.groups[0].codec = CODEC_FP8_TILE128;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+        layout.rows[2].tensors = half;
+        layout.rows[2].tensors_bytes = (uint32_t)length;
+        layout.rows[2].n_tensors = 1;
+        assert_refused(
+                "group 1 \"window\": shards 0 to 1: a codec needs tensors of dtype bfloat16");
+        layout.groups[1].codec = CODEC_NONE;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+}
+END_TEST
+
+START_TEST(tensors_are_whole_tiles_where_there_is_a_codec)
+{
+        struct layout_row *row = &layout.rows[2];
+
+        add_tensor(row, TEXT("k"), 2048 + 64);
+        add_tensor(row, TEXT("v"), 2048 - 64);
+        REFUSED(layout.groups[1].codec = CODEC_FP8_TILE128,
+                "codec fp8-tile128 needs tensors of a multiple of 256 bytes");
+        layout.groups[1].codec = CODEC_MXFP8;
+        ck_assert_int_eq(layout_validate(&layout, NULL), 0);
+        row->n_tensors = 0;
+        row->tensors_bytes = 0;
+        add_tensor(row, TEXT("k"), 2048 + 32);
+        add_tensor(row, TEXT("v"), 2048 - 32);
+        assert_refused("codec mxfp8 needs tensors of a multiple of 64 bytes");
+}
+END_TEST
+
+START_TEST(a_codec_makes_objects_smaller)
+{
+        layout.groups[0].codec = CODEC_FP8_TILE128;
+        layout.groups[1].codec = CODEC_MXFP8;
+        ck_assert_uint_eq(layout_stored_page_bytes(&layout.groups[0], &layout.rows[0]), 256 * 132);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 0, 1), 3 * 256 * 132);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 0, 2), 3 * 128 * 132);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 1, 0), 2 * 64 * 33);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 3, 0), 1000000);
 }
 END_TEST
 
@@ -521,6 +582,9 @@ static void add_rules(TCase *tcase)
         tcase_add_test(tcase, a_chunk_has_a_limit_in_tokens);
         tcase_add_test(tcase, a_chunk_above_the_limit_is_refused);
         tcase_add_test(tcase, each_rule_of_a_group_is_kept);
+        tcase_add_test(tcase, only_whole_tiles_of_bfloat16_in_pages_take_a_codec);
+        tcase_add_test(tcase, tensors_are_whole_tiles_where_there_is_a_codec);
+        tcase_add_test(tcase, a_codec_makes_objects_smaller);
         tcase_add_test(tcase, each_rule_of_a_row_is_kept);
         tcase_add_test(tcase, rows_cover_every_shard_unless_the_layout_is_partial);
         tcase_add_test(tcase, rows_that_hold_the_same_are_one);

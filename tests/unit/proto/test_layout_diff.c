@@ -127,7 +127,9 @@ START_TEST(group_fields_name_the_group)
         b.groups[1].window_tokens = 4096;
         b.groups[2].kind = LAYOUT_SCRATCH;
         b.groups[0].page_tokens = 32;
-        expect("group full page_tokens: 16 | 32\n"
+        b.groups[0].codec = CODEC_MXFP8;
+        expect("group full codec: none | mxfp8\n"
+               "group full page_tokens: 16 | 32\n"
                "group window window_tokens: 1024 | 4096\n"
                "group state kind: state | scratch\n");
 }

@@ -10,8 +10,8 @@
  *       return [s(f"layers.{i}.{pages}") + s("bf16") + p("<Q", bytes) for i in layers]
  *   def row(first, shards, page, padded, t=[]):
  *       return p("<HHQQH", first, shards, page, padded, len(t)) + b"".join(t)
- *   def group(n, kind, shards, tokens, window, *rows):
- *       return s(n) + p("<BBHIIH", kind, 0, shards, tokens, window, len(rows)) + b"".join(rows)
+ *   def group(n, kind, shards, tokens, window, *rows, codec=0):
+ *       return s(n) + p("<BBHIIH", kind, codec, shards, tokens, window, len(rows)) + b"".join(rows)
  *   def show(model, draft, chunk, tp, pp, *groups):
  *       e = b"KVTL" + p("<HH", 2, 0) + b"".join(map(s, [model, "main", "bfloat16", "bfloat16",
  *           "vllm", "0.29.0", "NHD", ""]))
@@ -42,6 +42,13 @@
  *   show("many-cells", 0, 528, 8, 1,
  *       group("kv", 1, 8, 528, 0, row(0, 8, 4 * 135168, 4 * 135168)),
  *       *[group(f"mamba-{i}", 5, 8, 0, 0, row(0, 8, 537344, 4 * 135168)) for i in range(9)])
+ *   for codec in 0, 1:
+ *       show("quantised", 1, 256, 4, 1,
+ *           group("kv", 1, 4, 64, 0,
+ *               row(0, 4, 61 * 65536, 61 * 65536, tensors("kv", range(61), 65536)), codec=codec),
+ *           group("index", 3, 1, 64, 0,
+ *               row(0, 1, 61 * 16384, 61 * 16384, tensors("index", range(61), 16384)), codec=2),
+ *           group("gdn", 5, 4, 0, 0, row(0, 4, 548864, 548864)))
  */
 #include <check.h>
 #include <stdio.h>
@@ -212,6 +219,26 @@ START_TEST(ten_groups_on_eight_ranks_need_more_than_one_bank)
 }
 END_TEST
 
+START_TEST(codecs_make_other_layouts_with_smaller_objects)
+{
+        begin(TEXT("quantised"), 1, 256, 4, 1);
+        add_group(TEXT("kv"), LAYOUT_ATTENTION, 4, 64, 0);
+        add_row(0, 4, 61, 65536, 65536, (struct layers){"kv", 0, 61, 1});
+        add_group(TEXT("index"), LAYOUT_INDEX, 1, 64, 0);
+        layout.groups[1].codec = CODEC_MXFP8;
+        add_row(0, 1, 61, 16384, 16384, (struct layers){"index", 0, 61, 1});
+        add_group(TEXT("gdn"), LAYOUT_STATE, 4, 0, 0);
+        add_row(0, 4, 1, 548864, 548864, (struct layers){0});
+        expect(3785, "4e6efdcd02ecd6d0c290e1d26e43584e0951eb054af1f0d5a979149603439c8c");
+        ck_assert_uint_eq(layout_object_bytes(&layout, 0, 3), 4 * 61 * 65536);
+        layout.groups[0].codec = CODEC_FP8_TILE128;
+        expect(3785, "ec4845f35f0fc3e19c9b0f0a5b48a1ca9eefcc0b8a12a939f53e1c19ce4a2b07");
+        ck_assert_uint_eq(layout_object_bytes(&layout, 0, 3), 4 * 61 * 256 * 132);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 1, 0), 4 * 61 * 256 * 33);
+        ck_assert_uint_eq(layout_object_bytes(&layout, 2, 3), 548864);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("proto/layout_vectors");
@@ -224,6 +251,7 @@ int main(void)
         tcase_add_test(tcase, compressed_attention_has_pages_of_several_sizes);
         tcase_add_test(tcase, stages_of_a_pipeline_hold_other_layers);
         tcase_add_test(tcase, ten_groups_on_eight_ranks_need_more_than_one_bank);
+        tcase_add_test(tcase, codecs_make_other_layouts_with_smaller_objects);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
         n_failed = srunner_ntests_failed(runner);
