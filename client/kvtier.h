@@ -105,8 +105,19 @@ struct kvt_tensor {
         uint64_t bytes; /* of one page (paged groups) or of the blob (state), one shard */
 };
 
-/* How the daemon may store a group's bytes below host memory. Append only. */
-enum kvt_codec { KVT_CODEC_NONE = 0 };
+/*
+ * How the pages of a group stand in objects: with about half of the bytes, and less exact
+ * (kvtier(3) has the bounds). For groups of bfloat16 pages alone; engines with different codecs
+ * share nothing. Page maps convert; who writes segments itself writes the stored form: of each
+ * page the codes of its numbers in order, the scales of its tiles, and zeros up to a multiple
+ * of 16 bytes. Append only.
+ */
+enum kvt_codec {
+        KVT_CODEC_NONE = 0,        /* the engine's bytes */
+        KVT_CODEC_FP8_TILE128 = 1, /* e4m3 and an fp32 scale for each 128 numbers: of a token and
+                                      head, where a head has 128 or a multiple, innermost */
+        KVT_CODEC_MXFP8 = 2        /* e4m3 and an e8m0 scale for each 32: indexer keys */
+};
 
 /*
  * What each shard of a run of neighbours holds. Ranks of a pipeline hold other layers, so
@@ -115,10 +126,12 @@ enum kvt_codec { KVT_CODEC_NONE = 0 };
 struct kvt_row {
         uint32_t first_shard;
         uint32_t n_shards;     /* 0 is taken for 1 */
-        uint64_t page_bytes;   /* un-padded, all layers, one shard; state groups: bytes of the
-                                  blob, 0 when its length varies */
+        uint64_t page_bytes;   /* in the engine's memory: un-padded, all layers, one shard; with
+                                  a codec whole tiles; state groups: bytes of the blob, 0 when its
+                                  length varies */
         uint64_t padded_bytes; /* with the engine's padding; 0 is taken for page_bytes */
-        const struct kvt_tensor *tensors; /* none, or all: their bytes add up to page_bytes */
+        const struct kvt_tensor *tensors; /* none, or all: their bytes add up to page_bytes; with a
+                                             codec all of dtype bfloat16 */
         uint32_t n_tensors;
         uint32_t reserved;
 };
@@ -138,7 +151,7 @@ struct kvt_group {
         uint64_t padded_bytes;
         const struct kvt_tensor *tensors;
         uint32_t n_tensors;
-        uint32_t codec;             /* enum kvt_codec */
+        uint32_t codec;             /* enum kvt_codec; groups without pages take none */
         const struct kvt_row *rows; /* NULL: all shards alike */
         uint32_t n_rows;
         uint32_t reserved;
@@ -407,7 +420,8 @@ KVT_API enum kvt_status kvt_abort(struct kvt_session *session, const struct kvt_
  * An object with @pages asks for these pages of a chunk alone: numbers within the chunk,
  * ascending, each once, in at most 64 runs of neighbours an object and 32,768 a call (else
  * KVT_TOO_LARGE). A chunk's bytes stand page by page: page p is its bytes from
- * p * page_bytes on, page_bytes long, un-padded, as the layout says for (group, shard).
+ * p * page_bytes on, page_bytes long, un-padded, as the layout says for (group, shard); with
+ * a codec a page's stored bytes stand in place of page_bytes.
  * The segments then hold exactly these pages in order, neighbours in one segment, and
  * @bytes is their length. Of a chunk that is not in host memory only the pieces that the
  * pages touch are read and verified; they are this lease's alone, gone with it, and the
@@ -508,7 +522,8 @@ KVT_API enum kvt_status kvt_verify(struct kvt_session *session, const struct kvt
  * A view is what one tensor holds of each page: row r of page p is the row_bytes from
  * base + p * page_stride + r * row_stride on. The bytes of a page in an object are its views
  * in order, each of them row by row, with nothing between them. For a state group a page is
- * the place of one state.
+ * the place of one state. Where the group has a codec, that sequence of bfloat16 numbers is
+ * encoded on the way into the object and decoded on the way back.
  */
 struct kvt_page_view {
         void *base;
@@ -533,10 +548,10 @@ struct kvt_page_map;
 /*
  * Registers the pages that this process holds; what @groups points to is copied. KVT_OK;
  * KVT_INVALID, with the group and the reason in @ret_why (may be NULL; at most @why_bytes
- * with the NUL): views that do not make up the layout's page_bytes, rows that overlap, a
- * (group, shard) that is named twice or that the layout of this session does not describe;
- * KVT_NO_MEMORY, KVT_FORKED. A session may have several maps; its first one starts the thread
- * that copies.
+ * with the NUL): views that do not make up the layout's page_bytes, rows that overlap or, with a
+ * codec, are no whole tiles (those that touch count as one), a (group, shard) that is named twice
+ * or that the layout of this session does not describe; KVT_NO_MEMORY, KVT_FORKED. A session may
+ * have several maps; its first one starts the thread that copies.
  */
 KVT_API enum kvt_status kvt_page_map_new(struct kvt_session *session,
                                          const struct kvt_page_group *groups, uint32_t n_groups,
@@ -551,7 +566,7 @@ KVT_API void kvt_page_map_free(struct kvt_page_map *map);
 
 /*
  * Reserve, copy, commit, in one call. Of an object it takes what kvt_reserve() takes, but
- * for @bytes (0, or the length that the slots make), and @slots: the engine's pages in
+ * for @bytes (0, or the length that the slots make as stored), and @slots: the engine's pages in
  * order, one for each page of the chunk; one for a state. What is stored already is not
  * copied (KVT_ALREADY_HAVE). The objects of a @set become visible together or not at all:
  * when one cannot be stored, the others have the call's status. Pages must not change until

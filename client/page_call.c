@@ -201,7 +201,7 @@ static void take_lease(struct kvt_session *session, struct kvt__call *call, stru
         from->lease = NULL;
         if (item->status != KVT_OK || call->pages->ending != KVT_OK)
                 return;
-        if (item->lease->bytes != object->n_slots * object->group->page_bytes) {
+        if (item->lease->bytes != object->n_slots * object->group->stored_bytes) {
                 item->status = KVT_INVALID;
                 return;
         }

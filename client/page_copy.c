@@ -4,6 +4,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "client/page_codec.h"
 #include "client/page_copy.h"
 
 /*
@@ -196,7 +197,7 @@ static void copy_run(struct window *window)
                 stream(to, source_of(window, run), run->bytes, &ahead);
 }
 
-bool kvt__page_copy(const struct kvt__page_list *list, bool is_store, const atomic_bool *stop)
+static bool copy_runs(const struct kvt__page_list *list, bool is_store, const atomic_bool *stop)
 {
         struct window window = {.is_store = is_store};
         bool is_whole = true;
@@ -209,4 +210,10 @@ bool kvt__page_copy(const struct kvt__page_list *list, bool is_store, const atom
         }
         end_streams();
         return is_whole;
+}
+
+bool kvt__page_copy(const struct kvt__page_list *list, bool is_store, const atomic_bool *stop)
+{
+        return list->group->codec ? kvt__page_codec_copy(list, is_store, stop)
+                                  : copy_runs(list, is_store, stop);
 }

@@ -6,8 +6,8 @@
  * An object's bytes are its pages in order, a page's are its views in order, row by row
  * (kvtier.h). Runs are as long as both sides allow: where a page is one row and pages follow
  * one another without a gap, neighbouring pages make one run; no run is longer than
- * KVT__PAGE_RUN_MAX, so that a copy can be stopped soon. Pure but for the copy itself; any
- * thread.
+ * KVT__PAGE_RUN_MAX, so that a copy can be stopped soon. Groups with a codec have no runs: their
+ * copies are page_codec.h's. Pure but for the copy itself; any thread.
  */
 #pragma once
 
@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "client/kvtier.h"
+#include "proto/codec.h"
 
 #define KVT__PAGE_RUN_MAX (UINT64_C(1) << 20)
 
@@ -34,12 +35,14 @@ struct kvt__page_group {
         uint32_t page_tokens; /* 0: states */
         uint32_t place;       /* whose memory it is: client/page_device.h */
         uint64_t n_pages;
-        uint64_t page_bytes; /* of all views */
+        uint64_t page_bytes;   /* of all views */
+        uint64_t stored_bytes; /* of a page in an object; page_bytes without a codec */
+        uint8_t codec;         /* enum codec; rows are whole tiles then, at even addresses */
         uint32_t n_views;
         struct kvt__page_view *views;
 };
 
-/* What to copy. The segments hold n_slots * page_bytes bytes. */
+/* What to copy. The segments hold n_slots * stored_bytes bytes. */
 struct kvt__page_list {
         const struct kvt__page_group *group;
         const uint32_t *slots;
@@ -62,6 +65,7 @@ struct kvt__page_run {
         uint64_t bytes;
 };
 
+/* Of a group without a codec. */
 void kvt__page_walk_init(struct kvt__page_walk *ret_walk, const struct kvt__page_list *list);
 
 /* False when all bytes have been walked over. */

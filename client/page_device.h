@@ -65,6 +65,8 @@ struct kvt__page_job {
  */
 struct kvt__page_device {
         uint32_t version; /* KVT__PAGE_DEVICE_VERSION */
+        uint32_t codecs;  /* bits 1 << enum codec: those by which it converts, bit for bit as
+                             proto/codec.h; groups with another are refused */
         void *context;    /* first argument of each */
 
         /*

@@ -80,6 +80,25 @@ static bool join(struct kvt__page_view *last, const struct kvt__page_view *view,
         return true;
 }
 
+/* Of a group with a codec: tiles are not cut, nor are numbers. */
+static const char *tile_fault(const struct kvt__page_group *group,
+                              const struct kvt__page_view *view)
+{
+        uint32_t tile = codec_tile_bytes(group->codec);
+
+        if (tile > 1 && ((uintptr_t)view->base | view->page_stride |
+                         (view->n_rows > 1 ? view->row_stride : 0)) %
+                                CODEC_NUMBER_BYTES)
+                return "the group has a codec: its bfloat16 numbers must lie at even addresses";
+        if (!(view->row_bytes % tile))
+                return NULL;
+        return group->codec == CODEC_MXFP8
+                       ? "codec mxfp8 needs rows (those that touch count as one) of a multiple of "
+                         "64 bytes: tiles of 32 bfloat16"
+                       : "codec fp8-tile128 needs rows (those that touch count as one) of a "
+                         "multiple of 256 bytes: tiles of 128 bfloat16";
+}
+
 static int add_views(struct kvt__page_group *group, const struct layout *layout,
                      const struct kvt_page_group *from, struct why *why)
 {
@@ -88,6 +107,8 @@ static int add_views(struct kvt__page_group *group, const struct layout *layout,
                 const char *reason = fault(&from->views[i], &view, from->n_pages);
                 uint64_t bytes;
 
+                if (!reason)
+                        reason = tile_fault(group, &view);
                 if (!reason &&
                     (__builtin_mul_overflow(view.row_bytes, view.n_rows, &bytes) ||
                      __builtin_add_overflow(group->page_bytes, bytes, &group->page_bytes) ||
@@ -143,15 +164,18 @@ static int add_group(struct kvt_page_map *map, struct kvt__page_view *views,
                 .shard = from->shard,
                 .page_tokens = layout->groups[from->group].page_tokens,
                 .place = KVT__PLACE_HOST,
+                .codec = layout->groups[from->group].codec,
                 .n_pages = from->n_pages,
                 .views = views,
         };
         r = add_views(group, layout, from, why);
         if (!r)
                 r = check_bytes(group, layout, from, why);
-        if (!r)
-                map->n_groups++;
-        return r;
+        if (r)
+                return r;
+        group->stored_bytes = codec_stored_bytes(group->codec, group->page_bytes);
+        map->n_groups++;
+        return 0;
 }
 
 int kvt__page_map_build(struct kvt_page_map **ret_map, const struct layout *layout,
@@ -224,6 +248,11 @@ static const char *find_place(const struct kvt__page_view *view, uint64_t bytes,
                         "kvt_cuda_register() comes first";
 }
 
+static bool converts(const struct kvt__page_device *device, uint8_t codec)
+{
+        return codec == CODEC_NONE || (device->codecs & 1u << codec);
+}
+
 static int place_group(struct kvt__page_group *group, const struct layout *layout,
                        const struct kvt__page_device *device, int pipes[2], struct why *why)
 {
@@ -238,6 +267,8 @@ static int place_group(struct kvt__page_group *group, const struct layout *layou
                 if (!fault && i && place != group->place)
                         fault = "its views lie in different places: host memory and a GPU's, or "
                                 "two GPUs'";
+                if (!fault && place != KVT__PLACE_HOST && !converts(device, group->codec))
+                        fault = "it has a codec, by which the library of its GPU cannot convert";
                 if (fault)
                         return refuse_group(why, layout, group->group, group->shard, fault);
                 group->place = place;

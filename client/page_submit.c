@@ -41,7 +41,7 @@ static enum kvt_status check_object(struct check *check, const struct kvt_object
 
         if (status != KVT_OK || !check->is_store)
                 return status;
-        bytes = object->n_slots * group->page_bytes;
+        bytes = object->n_slots * group->stored_bytes;
         if (object->pages || object->n_checksums || (object->bytes && object->bytes != bytes))
                 return KVT_INVALID;
         return kvt__check_reserve(object, bytes);
@@ -135,7 +135,7 @@ static struct kvt__call *child_new(struct kvt__call *call, uint16_t kind,
         for (uint32_t i = 0; i < call->n; i++) {
                 const struct kvt__page_object *object = &call->pages->objects[i];
 
-                child->items[i].bytes = object->n_slots * object->group->page_bytes;
+                child->items[i].bytes = object->n_slots * object->group->stored_bytes;
         }
         return child;
 }

@@ -29,7 +29,7 @@ from .buffers import DIGEST_BYTES
 from .calls import Call, Completion
 from .digest import Identity, digest_array, digest_chain
 from .handle import SessionError, SessionInfo
-from .layout import Group, GroupKind, Layout, Row, Tensor
+from .layout import Codec, Group, GroupKind, Layout, Row, Tensor
 from .lease import Lease
 from .matching import Boundary, Match
 from .memory import LeasedMemory
@@ -43,6 +43,7 @@ __version__ = ffi.string(lib.kvt_version()).decode()
 __all__ = [
     "Boundary",
     "Call",
+    "Codec",
     "Completion",
     "DIGEST_BYTES",
     "Group",

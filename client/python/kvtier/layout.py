@@ -18,6 +18,19 @@ class GroupKind(enum.IntEnum):
     SCRATCH = 6
 
 
+class Codec(enum.IntEnum):
+    """How the pages of a group stand in objects.
+
+    FP8_TILE128 (e4m3, an fp32 scale for each 128 numbers) and MXFP8 (e4m3, a power of two for
+    each 32) are for pages of bfloat16: about half of the bytes, and less exact. kvtier(3)
+    has the bounds.
+    """
+
+    NONE = 0
+    FP8_TILE128 = 1
+    MXFP8 = 2
+
+
 @dataclass(frozen=True)
 class Tensor:
     """One tensor of a group; `bytes` of one page (paged groups) or of the blob, one shard.
@@ -48,7 +61,8 @@ class Group:
     page_tokens: tokens of a page, 0 for STATE. page_bytes: un-padded, all layers, one
     shard; for STATE the bytes of the blob, 0 when its length varies. padded_bytes: with the
     engine's padding, 0 for none. shards: 1 means replicated. rows: in place of page_bytes,
-    padded_bytes and tensors, when the shards do not all hold the same.
+    padded_bytes and tensors, when the shards do not all hold the same. codec: for groups with
+    pages; page_bytes are then whole tiles, still as in the engine's memory.
     """
 
     name: str
@@ -60,6 +74,7 @@ class Group:
     shards: int = 1
     tensors: Sequence[Tensor] = ()
     rows: Sequence[Row] = ()
+    codec: Codec = Codec.NONE
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,7 @@ STRINGS = (
 NUMBERS = ("draft_tokens", "chunk_tokens", "tp", "pp", "cp")
 GROUP_NUMBERS = (
     "kind", "shards", "page_tokens", "window_tokens", "page_bytes", "padded_bytes",
+    "codec",
 )  # fmt: skip
 ROW_NUMBERS = ("first_shard", "n_shards", "page_bytes", "padded_bytes")
 

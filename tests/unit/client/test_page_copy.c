@@ -209,6 +209,7 @@ static void choose_views(struct world *world)
                 }
                 world->group.page_bytes += view->n_rows * view->row_bytes;
         }
+        world->group.stored_bytes = world->group.page_bytes;
 }
 
 /* Different slots, with runs of neighbours in them; segments cut anywhere. */
@@ -217,7 +218,7 @@ static void choose_list(struct world *world)
         uint32_t n = 1 + below(world->group.n_pages < SLOTS_MAX ? (uint32_t)world->group.n_pages
                                                                 : SLOTS_MAX);
         uint32_t first = below((uint32_t)world->group.n_pages);
-        uint64_t left = n * world->group.page_bytes, at = 0;
+        uint64_t left = n * world->group.stored_bytes, at = 0;
         uint32_t n_segments = 0;
 
         for (uint32_t i = 0; i < n; i++)
@@ -284,16 +285,38 @@ static void scramble(uint8_t *bytes, uint8_t *copy, size_t n)
         memcpy(copy, bytes, n);
 }
 
+static void make_world(struct world *world)
+{
+        world->tensors = malloc(VIEWS_MAX * TENSOR);
+        world->expected_tensors = malloc(VIEWS_MAX * TENSOR);
+        world->object = malloc(2 * OBJECT);
+        world->expected_object = malloc(2 * OBJECT);
+        ck_assert(world->tensors && world->expected_tensors && world->object &&
+                  world->expected_object);
+}
+
+static void free_world(struct world *world)
+{
+        free(world->tensors);
+        free(world->expected_tensors);
+        free(world->object);
+        free(world->expected_object);
+}
+
+static void expect_world(const struct world *world, unsigned round)
+{
+        ck_assert_msg(!memcmp(world->tensors, world->expected_tensors, VIEWS_MAX * TENSOR),
+                      "round %u: tensors", round);
+        ck_assert_msg(!memcmp(world->object, world->expected_object, 2 * OBJECT),
+                      "round %u: object", round);
+}
+
 START_TEST(random_lists_are_copied_like_the_reference_and_nothing_else_is)
 {
         static struct world world;
         atomic_bool stop = false;
 
-        world.tensors = malloc(VIEWS_MAX * TENSOR);
-        world.expected_tensors = malloc(VIEWS_MAX * TENSOR);
-        world.object = malloc(2 * OBJECT);
-        world.expected_object = malloc(2 * OBJECT);
-        ck_assert(world.tensors && world.expected_tensors && world.object && world.expected_object);
+        make_world(&world);
         for (unsigned round = 0; round < 400; round++) {
                 bool is_store = round % 2;
 
@@ -303,15 +326,119 @@ START_TEST(random_lists_are_copied_like_the_reference_and_nothing_else_is)
                 choose_list(&world);
                 move_obviously(&world, is_store);
                 ck_assert(kvt__page_copy(&world.list, is_store, &stop));
-                ck_assert_msg(!memcmp(world.tensors, world.expected_tensors, VIEWS_MAX * TENSOR),
-                              "round %u: tensors", round);
-                ck_assert_msg(!memcmp(world.object, world.expected_object, 2 * OBJECT),
-                              "round %u: object", round);
+                expect_world(&world, round);
         }
-        free(world.tensors);
-        free(world.expected_tensors);
-        free(world.object);
-        free(world.expected_object);
+        free_world(&world);
+}
+END_TEST
+
+/* ---- groups with a codec ---- */
+
+/* Rows of whole tiles, at even places. */
+static void choose_tiles(struct world *world, uint8_t codec)
+{
+        uint64_t tile = codec_tile_bytes(codec);
+
+        world->group.codec = codec;
+        world->group.page_bytes = 0;
+        for (uint32_t i = 0; i < world->group.n_views; i++) {
+                struct kvt__page_view *view = &world->views[i];
+
+                /* Now and then more than what is converted at a time. */
+                view->row_bytes = tile * (1 + below(below(4) ? 4 : 9000 / (uint32_t)tile));
+                view->row_stride = view->row_bytes + 2 * below(50);
+                view->page_stride = view->n_rows * view->row_stride + 2 * below(50);
+                view->base = world->tensors + i * TENSOR + 2 * below(32);
+                world->group.page_bytes += view->n_rows * view->row_bytes;
+        }
+        world->group.stored_bytes = codec_stored_bytes(codec, world->group.page_bytes);
+}
+
+/* The bf16 numbers of a page together, as kvtier.h orders them. */
+static void move_page(const struct world *world, uint32_t slot, uint8_t *numbers, bool is_store,
+                      uint8_t *tensors)
+{
+        for (uint32_t v = 0; v < world->group.n_views; v++)
+                for (uint32_t r = 0; r < world->views[v].n_rows; r++) {
+                        const struct kvt__page_view *view = &world->views[v];
+                        uint8_t *row = tensors + (view->base - world->tensors) +
+                                       slot * view->page_stride + r * view->row_stride;
+
+                        memcpy(is_store ? numbers : row, is_store ? row : numbers, view->row_bytes);
+                        numbers += view->row_bytes;
+                }
+}
+
+/* Page by page: codes, scales, padding. */
+static void convert_obviously(struct world *world, bool is_store)
+{
+        uint8_t codec = world->group.codec;
+        uint64_t n = world->group.page_bytes / codec_tile_bytes(codec), at = 0;
+        uint8_t *numbers = malloc(world->group.page_bytes);
+        uint8_t *page = calloc(1, world->group.stored_bytes);
+
+        ck_assert(numbers && page);
+        for (uint32_t i = 0; i < world->list.n_slots; i++) {
+                if (is_store) {
+                        move_page(world, world->slots[i], numbers, true, world->tensors);
+                        codec_encode(codec, numbers, n, page, page + n * codec_tile_numbers(codec));
+                }
+                for (uint64_t b = 0; b < world->group.stored_bytes; b++, at++) {
+                        uint64_t place = place_in_object(world, at);
+
+                        if (is_store)
+                                world->expected_object[place] = page[b];
+                        else
+                                page[b] = world->object[place];
+                }
+                if (!is_store) {
+                        codec_decode(codec, page, page + n * codec_tile_numbers(codec), n, numbers);
+                        move_page(world, world->slots[i], numbers, false, world->expected_tensors);
+                }
+        }
+        free(numbers);
+        free(page);
+}
+
+START_TEST(random_lists_are_encoded_and_decoded_like_the_reference)
+{
+        static struct world world;
+        atomic_bool stop = false;
+
+        make_world(&world);
+        for (unsigned round = 0; round < 300; round++) {
+                bool is_store = round % 2;
+
+                scramble(world.tensors, world.expected_tensors, VIEWS_MAX * TENSOR);
+                scramble(world.object, world.expected_object, 2 * OBJECT);
+                choose_views(&world);
+                choose_tiles(&world, round % 3 ? CODEC_FP8_TILE128 : CODEC_MXFP8);
+                choose_list(&world);
+                convert_obviously(&world, is_store);
+                ck_assert(kvt__page_copy(&world.list, is_store, &stop));
+                expect_world(&world, round);
+        }
+        free_world(&world);
+}
+END_TEST
+
+START_TEST(a_conversion_that_is_told_to_stop_says_so)
+{
+        static const uint32_t slot = 0;
+        struct kvt__page_view view = plain_view(256, 256);
+        struct kvt__page_group group = group_of(&view, 1);
+        struct kvt_segment segment = {.address = arena, .bytes = 144};
+        struct kvt__page_list list = {&group, &slot, 1, &segment};
+        atomic_bool stop = true;
+
+        group.codec = CODEC_FP8_TILE128;
+        group.stored_bytes = 144;
+        memset(pages, 0x3f, 256);
+        ck_assert(!kvt__page_copy(&list, true, &stop));
+        ck_assert_uint_eq(arena[0], 0);
+        stop = false;
+        ck_assert(kvt__page_copy(&list, true, &stop));
+        ck_assert_uint_eq(arena[0], 0x7e);
 }
 END_TEST
 
@@ -330,6 +457,8 @@ int main(void)
         tcase_add_test(runs, long_pages_are_cut_so_that_a_copy_can_stop);
         tcase_add_test(runs, a_copy_that_is_told_to_stop_says_so);
         tcase_add_test(runs, random_lists_are_copied_like_the_reference_and_nothing_else_is);
+        tcase_add_test(runs, random_lists_are_encoded_and_decoded_like_the_reference);
+        tcase_add_test(runs, a_conversion_that_is_told_to_stop_says_so);
         suite_add_tcase(suite, runs);
         srunner_run_all(runner, CK_NORMAL);
         n_failed = srunner_ntests_failed(runner);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/layout.h"
+#include "client/page_device.h"
 #include "client/page_map.h"
 
 enum { FULL, SPLIT, STATE, ANY_STATE, SCRATCH, N_GROUPS };
@@ -133,6 +134,95 @@ START_TEST(a_state_of_any_length_takes_the_length_of_its_views)
 }
 END_TEST
 
+/* FULL with pages of so many bytes. */
+static void use_codec(uint8_t codec, uint64_t page_bytes)
+{
+        layout.groups[FULL].codec = codec;
+        layout.rows[layout.groups[FULL].first_row].page_bytes = page_bytes;
+}
+
+START_TEST(pages_with_a_codec_are_smaller_in_objects)
+{
+        struct kvt_page_view views[] = {view(0, 512, 512), view(8192, 1024, 256)};
+        struct kvt_page_group full = group(FULL, 2, views);
+        struct kvt_page_map *map;
+
+        use_codec(CODEC_NONE, 768);
+        map = build(&full, 1);
+        ck_assert_uint_eq(map->groups[0].stored_bytes, 768);
+        kvt__page_map_unref(map);
+        use_codec(CODEC_FP8_TILE128, 768);
+        map = build(&full, 1);
+        ck_assert_uint_eq(map->groups[0].page_bytes, 768);
+        ck_assert_uint_eq(map->groups[0].stored_bytes, 3 * 132 + 4);
+        ck_assert_uint_eq(map->groups[0].codec, CODEC_FP8_TILE128);
+        kvt__page_map_unref(map);
+}
+END_TEST
+
+START_TEST(rows_that_cut_tiles_or_numbers_are_refused)
+{
+        struct kvt_page_view rows = view(0, 1024, 384), odd = view(1, 768, 768);
+        struct kvt_page_group full = group(FULL, 1, &rows), off = group(FULL, 1, &odd);
+        struct kvt_page_map *map;
+
+        use_codec(CODEC_FP8_TILE128, 768);
+        rows.n_rows = 2;
+        rows.row_stride = 400;
+        expect_refusal(&full, 1,
+                       "group 0 (full), shard 0: codec fp8-tile128 needs rows (those that "
+                       "touch count as one) of a multiple of 256 bytes");
+        use_codec(CODEC_MXFP8, 768);
+        map = build(&full, 1);
+        kvt__page_map_unref(map);
+        rows.row_stride = 401;
+        expect_refusal(&full, 1, "must lie at even addresses");
+        expect_refusal(&off, 1, "must lie at even addresses");
+        odd = view(0, 769, 768);
+        expect_refusal(&off, 1, "must lie at even addresses");
+        use_codec(CODEC_FP8_TILE128, 768);
+        rows.row_stride = 384;
+        map = build(&full, 1); /* one row of three tiles */
+        kvt__page_map_unref(map);
+        use_codec(CODEC_MXFP8, 768);
+        rows = view(0, 1024, 96);
+        rows.n_rows = 8;
+        rows.row_stride = 100;
+        expect_refusal(&full, 1,
+                       "codec mxfp8 needs rows (those that touch count as one) of a "
+                       "multiple of 64 bytes");
+}
+END_TEST
+
+/* All memory is its own. */
+static int place(void *context, const void *base, uint64_t bytes, uint32_t *ret_place,
+                 struct why *why)
+{
+        *ret_place = 0;
+        return 1;
+}
+
+START_TEST(a_device_gets_no_codec_that_it_lacks)
+{
+        struct kvt__page_device device = {.place = place, .codecs = 1u << CODEC_MXFP8};
+        struct kvt_page_view view_of_all = view(0, 768, 768);
+        struct kvt_page_group full = group(FULL, 1, &view_of_all);
+        struct kvt_page_map *map;
+        struct why why = {""};
+
+        use_codec(CODEC_FP8_TILE128, 768);
+        map = build(&full, 1);
+        ck_assert_int_eq(kvt__page_map_place(map, &layout, &device, &why), -EINVAL);
+        ck_assert_str_eq(why.text, "group 0 (full), shard 0: it has a codec, by which the library "
+                                   "of its GPU cannot convert");
+        ck_assert_int_eq(kvt__page_map_place(map, &layout, NULL, &why), 0);
+        device.codecs |= 1u << CODEC_FP8_TILE128;
+        ck_assert_int_eq(kvt__page_map_place(map, &layout, &device, &why), 0);
+        ck_assert_uint_eq(map->groups[0].place, 0);
+        kvt__page_map_unref(map);
+}
+END_TEST
+
 START_TEST(what_contradicts_the_layout_is_refused_by_name)
 {
         struct kvt_page_view short_view = view(0, 300, 299), state = view(0, 800, 778);
@@ -196,6 +286,9 @@ int main(void)
         tcase_add_test(maps, rows_and_views_that_touch_become_one);
         tcase_add_test(maps, views_that_touch_in_the_first_page_alone_stay_apart);
         tcase_add_test(maps, a_state_of_any_length_takes_the_length_of_its_views);
+        tcase_add_test(maps, pages_with_a_codec_are_smaller_in_objects);
+        tcase_add_test(maps, rows_that_cut_tiles_or_numbers_are_refused);
+        tcase_add_test(maps, a_device_gets_no_codec_that_it_lacks);
         tcase_add_test(maps, what_contradicts_the_layout_is_refused_by_name);
         tcase_add_test(maps, views_that_cannot_be_are_refused);
         suite_add_tcase(suite, maps);
