@@ -128,6 +128,8 @@ static bool take_marked(struct kvt_session *session, struct kvt__call *call, str
         }
         if (call->mark == WIRE_MARK_PIN && from->status == KVT_OK)
                 kvt__pins_keep(&session->pins, &call->pins[index]);
+        else if (call->mark == WIRE_MARK_PIN && call->is_internal)
+                kvt__pins_lose(&session->pins, &call->pins[index]->digest);
         else if (call->mark == WIRE_MARK_UNPIN)
                 kvt__pins_drop(&session->pins, &call->pins[index]->digest);
         if (call->is_done)
@@ -260,7 +262,8 @@ static void on_result(struct kvt_session *session, struct kvt__call *call,
                         cancel_answered(session, call);
                 return;
         }
-        if (!call->is_internal && !take_items(session, call, header))
+        /* Of what the library gives back it needs to know no more than that it was answered. */
+        if ((!call->is_internal || call->pins) && !take_items(session, call, header))
                 return;
         if (!more) {
                 last_result(session, call);

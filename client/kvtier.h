@@ -255,7 +255,7 @@ struct kvt_session_info {
         char last_error[256]; /* why the last connection attempt failed, which row was missing
                                  at attach (pending), or "" */
         uint32_t pending;     /* 1: attached, but rows of other processes are missing */
-        uint32_t reserved;
+        uint32_t lost_pins;   /* of kvt_pin(): not taken again after a reconnect */
 };
 
 KVT_API enum kvt_status kvt_session_info(struct kvt_session *session,
@@ -465,10 +465,15 @@ KVT_API enum kvt_status kvt_reclaim(struct kvt_session *session, const struct kv
 
 /*
  * Keeps a boundary and all above it (a system prompt) in whatever tiers they are, until it
- * is unpinned or the session closes; after a reconnect the library pins it again. What is
- * stored there later is kept as well, while there is room. KVT_REFUSED when the share of a
- * tier that may be pinned is used up (host.pinned_share_percent, nvme.pinned_share_percent
- * of the daemon), or the session has 16,384 pins.
+ * is unpinned or the session closes. What is stored there later is kept as well, while
+ * there is room. KVT_REFUSED when the share of a tier that may be pinned is used up
+ * (host.pinned_share_percent, nvme.pinned_share_percent of the daemon), or the session has
+ * 16,384 pins.
+ *
+ * After a reconnect the library pins it again. That may be refused, and a daemon that has
+ * lost the boundary has nothing to pin: kvt_session_info.lost_pins counts those pins until
+ * the next reconnect, when they are tried once more, or a kvt_pin() of the same boundary,
+ * which tells of each by its status.
  */
 KVT_API enum kvt_status kvt_pin(struct kvt_session *session, const struct kvt_call *call,
                                 struct kvt_object *objects, size_t n, uint64_t *ret_call);

@@ -561,6 +561,7 @@ enum kvt_status kvt_session_info(struct kvt_session *session, struct kvt_session
         info.reconnects = session->n_attached ? session->n_attached - 1 : 0;
         info.host_bytes = session->host_bytes;
         info.pending = info.attached && !session->layout;
+        info.lost_pins = session->pins.n_lost;
         if (!info.attached || info.pending)
                 snprintf(info.last_error, sizeof(info.last_error), "%.*s",
                          (int)sizeof(info.last_error) - 1, session->last_error.text);

@@ -692,13 +692,13 @@ enum kvt_status kvt_cancel(struct kvt_session *session, const struct kvt_call *o
 
 /* ---- what the library sends by itself ---- */
 
-static struct kvt__call *internal_call(struct kvt_session *session, uint16_t kind)
+static struct kvt__call *internal_call(struct kvt_session *session, uint16_t kind, uint32_t n)
 {
         struct kvt__call *call;
 
         if (!can_send(session))
                 return NULL;
-        call = kvt__call_new(kind, NULL, NULL, 0);
+        call = kvt__call_new(kind, NULL, NULL, n);
         if (!call) {
                 /* Hanging up ends in the same state: the daemon gets everything back. */
                 kvt__session_break(session, "out of memory");
@@ -711,7 +711,7 @@ static struct kvt__call *internal_call(struct kvt_session *session, uint16_t kin
 
 void kvt__stop(struct kvt_session *session, const struct kvt__call *target)
 {
-        struct kvt__call *call = target->is_on_wire ? internal_call(session, WIRE_CANCEL) : NULL;
+        struct kvt__call *call = target->is_on_wire ? internal_call(session, WIRE_CANCEL, 0) : NULL;
 
         if (!call)
                 return;
@@ -721,7 +721,7 @@ void kvt__stop(struct kvt_session *session, const struct kvt__call *target)
 
 void kvt__say_copies_ended(struct kvt_session *session, const struct kvt__era *era)
 {
-        struct kvt__call *call = internal_call(session, WIRE_COPIES_ENDED);
+        struct kvt__call *call = internal_call(session, WIRE_COPIES_ENDED, 0);
         struct wire_copies_ended message;
 
         if (!call)
@@ -738,7 +738,7 @@ void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t s
                     const uint64_t *wire_leases, uint32_t n)
 {
         uint16_t kind = granted_by == WIRE_RESERVE ? WIRE_ABORT : WIRE_RELEASE;
-        struct kvt__call *call = internal_call(session, kind);
+        struct kvt__call *call = internal_call(session, kind, 0);
         struct batch batch;
         bool sent = true;
 
@@ -756,28 +756,29 @@ void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t s
                 send_message(&batch, false);
 }
 
-/* One request for the pins behind @pin, as many as one may name; returns the last of them. */
-static const struct kvt__pin *pin_some_again(struct kvt_session *session,
-                                             const struct kvt__pin *pin, uint32_t n)
+/* One request for the @n pins behind @pin, which are there; false: no more can be sent. */
+static bool pin_some_again(struct kvt_session *session, const struct kvt__pin *pin, uint32_t n)
 {
-        struct kvt__call *call = internal_call(session, WIRE_MARK);
+        struct kvt__pin **pins = kvt__pins_copy(&session->pins, pin, n);
+        struct kvt__call *call = pins ? internal_call(session, WIRE_MARK, n) : NULL;
         struct batch batch;
-        bool sent = call;
+        bool sent = true;
 
-        if (!call)
-                return NULL;
-        call->n_live = n;
+        if (!pins)
+                kvt__session_break(session, "out of memory");
+        if (!call) {
+                kvt__pins_free_spare(pins, n);
+                return false;
+        }
+        call->mark = WIRE_MARK_PIN;
+        call->pins = pins;
         call->is_on_wire = true;
         batch_init(&batch, session, WIRE_MARK, call->id, n);
         batch.fixed.batch.layout = session->layout;
         start_message(&batch);
-        for (uint32_t i = 0; i < n && sent; i++) {
-                pin = kvt__pins_after(&session->pins, pin);
-                sent = add_mark(&batch, &pin->digest, WIRE_MARK_PIN);
-        }
-        if (sent)
-                send_message(&batch, false);
-        return sent ? pin : NULL;
+        for (uint32_t i = 0; i < n && sent; i++)
+                sent = add_mark(&batch, &pins[i]->digest, WIRE_MARK_PIN);
+        return sent && send_message(&batch, false);
 }
 
 void kvt__pin_again(struct kvt_session *session)
@@ -788,10 +789,10 @@ void kvt__pin_again(struct kvt_session *session)
         while ((each = kvt__pins_after(&session->pins, each))) {
                 if (++n < WIRE_ITEMS_MAX)
                         continue;
-                last = pin_some_again(session, last, n);
-                n = 0;
-                if (!last)
+                if (!pin_some_again(session, last, n))
                         return;
+                last = each;
+                n = 0;
         }
         if (n)
                 pin_some_again(session, last, n);

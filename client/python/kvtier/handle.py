@@ -27,6 +27,7 @@ class SessionInfo:
     boot_id: bytes  #: 16 bytes, of the daemon's run
     reconnects: int
     host_bytes: int  #: size of the daemon's host tier
+    lost_pins: int  #: boundaries whose pins the daemon did not take again after a reconnect
     last_error: str  #: why the last attempt to connect failed, which row was missing, or ""
 
 
@@ -80,6 +81,7 @@ class Handle:
             boot_id=bytes(ffi.buffer(c.boot_id)),
             reconnects=c.reconnects,
             host_bytes=c.host_bytes,
+            lost_pins=c.lost_pins,
             last_error=ffi.string(c.last_error).decode(errors="replace"),
         )
 

@@ -137,6 +137,58 @@ START_TEST(a_reclaim_of_nothing_or_of_who_knows_what_is_not_sent)
 }
 END_TEST
 
+static void answer_both(uint64_t request, uint32_t first, uint32_t second)
+{
+        struct fake_item items[2] = {{.index = 1, .status = second},
+                                     {.index = 0, .status = first}};
+
+        fake_result(&fake, request, false, items, 2);
+}
+
+static uint32_t lost_pins(void)
+{
+        struct kvt_session_info info = {.size = sizeof(info)};
+        struct kvt_object object = named(9);
+
+        /* What was sent before the answer to this has been seen to. */
+        object.flags = KVT_RECLAIM_BELOW;
+        ck_assert_int_eq(kvt_reclaim(session, NULL, &object, 1, NULL), KVT_OK);
+        answer(expect_mark(9, WIRE_MARK_RECLAIM_BELOW), KVT_OK);
+        wait_one();
+        ck_assert_int_eq(kvt_session_info(session, &info), KVT_OK);
+        return info.lost_pins;
+}
+
+START_TEST(pins_that_are_not_taken_again_are_counted)
+{
+        struct wire_mark_item items[2] = {{.boundary = {{1}}, .flags = WIRE_MARK_PIN},
+                                          {.boundary = {{2}}, .flags = WIRE_MARK_PIN}};
+        struct kvt_object object = named(2);
+
+        pin(1, KVT_OK);
+        pin(2, KVT_OK);
+        ck_assert_uint_eq(lost_pins(), 0);
+        reconnect();
+        answer_both(expect_marks(items, 2), KVT_OK, KVT_REFUSED);
+        ck_assert_uint_eq(lost_pins(), 1);
+        pin(2, KVT_REFUSED);
+        ck_assert_uint_eq(lost_pins(), 1);
+        pin(2, KVT_OK);
+        ck_assert_uint_eq(lost_pins(), 0);
+        reconnect();
+        answer_both(expect_marks(items, 2), KVT_MISS, KVT_MISS);
+        ck_assert_uint_eq(lost_pins(), 2);
+        ck_assert_int_eq(kvt_unpin(session, NULL, &object, 1, NULL), KVT_OK);
+        ck_assert_uint_eq(expect_mark(2, WIRE_MARK_UNPIN) != 0, true);
+        fake_hang_up(&fake);
+        ck_assert_uint_eq(wait_one().status, KVT_UNAVAILABLE);
+        fake_restart(&fake);
+        greet_again();
+        answer(expect_marks(items, 1), KVT_OK);
+        ck_assert_uint_eq(lost_pins(), 0);
+}
+END_TEST
+
 START_TEST(pins_that_stood_are_sent_again_on_the_next_connection)
 {
         struct wire_mark_item items[2] = {{.boundary = {{1}}, .flags = WIRE_MARK_PIN},
@@ -153,8 +205,8 @@ START_TEST(pins_that_stood_are_sent_again_on_the_next_connection)
         ck_assert_uint_eq(wait_one().status, KVT_OK);
         for (unsigned i = 0; i < 2; i++) {
                 reconnect();
-                /* Whatever comes of it: nobody is told, and it is tried again next time. */
-                answer(expect_marks(items, 2), KVT_MISS);
+                /* Whatever comes of it, it is tried again next time. */
+                answer_both(expect_marks(items, 2), KVT_MISS, KVT_REFUSED);
         }
         object.flags = KVT_RECLAIM_BELOW;
         ck_assert_int_eq(kvt_reclaim(session, NULL, &object, 1, NULL), KVT_OK);
@@ -269,6 +321,7 @@ int main(void)
         tcase_set_timeout(tcase, 30);
         tcase_add_test(tcase, a_reclaim_says_what_of_each_boundary);
         tcase_add_test(tcase, a_reclaim_of_nothing_or_of_who_knows_what_is_not_sent);
+        tcase_add_test(tcase, pins_that_are_not_taken_again_are_counted);
         tcase_add_test(tcase, pins_that_stood_are_sent_again_on_the_next_connection);
         tcase_add_test(tcase, what_is_unpinned_while_the_daemon_is_away_stays_unpinned);
         tcase_add_test(tcase, an_unpin_behind_a_pin_wins);
