@@ -301,6 +301,9 @@ void kvt__answer_recent(struct kvt_session *session, const struct wire_recent *r
         struct wire_matches *matches = (void *)session->out_buffer;
         uint32_t n_digests;
 
+        /* A daemon that asks and does not read gets no answer, and waits for none for long. */
+        if (session->outbox.bytes > KVT__OUTBOX_BYTES_MAX)
+                return;
         memset(matches, 0, sizeof(*matches));
         kvt__recent_read(&session->recent, recent->nth, matches, (struct digest *)(matches + 1));
         n_digests = matches->header.n_items;

@@ -179,6 +179,38 @@ START_TEST(a_daemon_that_does_not_read_blocks_nobody)
 }
 END_TEST
 
+START_TEST(a_daemon_that_does_not_read_is_told_no_matches)
+{
+        static struct kvt_object objects[2000];
+        struct wire_recent recent = {.nth = 0};
+        struct kvt_object probe = {.bytes = 0};
+        uint64_t request;
+        uint32_t n = 0;
+
+        ck_assert_int_eq(kvt_acquire(session, NULL, &probe, 1, NULL), KVT_OK);
+        request = expect_request(WIRE_ACQUIRE);
+        for (int i = 0; i < 2000; i++)
+                objects[i].bytes = FAKE_OBJECT;
+        while (kvt_reserve(session, NULL, objects, 2000, NULL) == KVT_OK)
+                n++;
+        message_header_init(&recent.header, WIRE_RECENT, 1, fake.session, fake.boot_id);
+        recent.header.length = sizeof(recent);
+        fake_send(&fake, &recent, sizeof(recent), -1);
+        /* Answered behind it: then it has been looked at. */
+        fake_granted(&fake, request, KVT_MISS, 0);
+        fake_result(&fake, request, false, NULL, 0);
+        ck_assert_uint_eq(wait_one().status, KVT_MISS);
+        while (n) {
+                const struct wire_batch *batch = fake_expect(&fake, WIRE_RESERVE);
+
+                n -= !(batch->header.flags & WIRE_MORE);
+        }
+        fake_expect_silence(&fake, 20);
+        fake_send(&fake, &recent, sizeof(recent), -1);
+        ck_assert_uint_eq(expect_request(WIRE_MATCHES), 1);
+}
+END_TEST
+
 START_TEST(a_late_grant_is_given_back_after_timeout)
 {
         struct kvt_object object = {.bytes = FAKE_OBJECT, .status = 99};
@@ -722,6 +754,7 @@ static Suite *call_suite(void)
         tcase_add_test(tests, results_may_come_in_any_order_and_in_parts);
         tcase_add_test(tests, large_batches_are_split_under_one_request);
         tcase_add_test(tests, a_daemon_that_does_not_read_blocks_nobody);
+        tcase_add_test(tests, a_daemon_that_does_not_read_is_told_no_matches);
         tcase_add_test(tests, a_late_grant_is_given_back_after_timeout);
         tcase_add_test(tests, a_late_grant_of_an_acquire_is_released);
         tcase_add_test(tests, a_commit_that_timed_out_is_decided_by_the_late_answer);
