@@ -2,9 +2,12 @@
 """Compiles kvtier._native from kvtier.h itself, so that Python and C cannot drift apart.
 
 pkg-config says where header and library are. For a kvtier that is not installed (see
-build-wheel): PKG_CONFIG_PATH=BUILD/meson-private, KVTIER_LIBDIR=BUILD/client and
-KVTIER_INCLUDEDIR=SOURCE/client. The static library is preferred: the extension then needs no
-libkvtier.so at run time.
+build-wheel): PKG_CONFIG_PATH=BUILD/meson-private, KVTIER_LIBDIR=BUILD/client,
+KVTIER_INCLUDEDIR=SOURCE/client and KVTIER_CUDA_INCLUDEDIR=SOURCE/cuda. The static library is
+preferred: the extension then needs no libkvtier.so at run time.
+
+kvtier._cuda, from kvtier-cuda.h, is declarations alone: libkvtier-cuda is looked for at run
+time.
 """
 import os
 import re
@@ -41,6 +44,12 @@ def declarations(header: str) -> str:
     return "\n".join(f"#define {name} ..." for name in macros) + text
 
 
+def numbers(header: str) -> str:
+    """The header's macros that are numbers, worked out."""
+    macros = re.findall(r"^#define (KVT_\w+)\s+\(?(\d+)u?(?: << (\d+)\))?", header, flags=re.M)
+    return "\n".join(f"#define {name} {int(n) << int(by or 0)}" for name, n, by in macros)
+
+
 def link_arguments() -> list:
     flags = shlex.split(pkg_config("--libs", "--static"))
     archive = Path(pkg_config("--variable=libdir")) / "libkvtier.a"
@@ -68,3 +77,15 @@ ffi.set_source(
     extra_link_args=link,
     depends=[str(header), str(here / "arrays.h"), *(x for x in link if x.endswith(".a"))],
 )
+
+cuda_folder = os.environ.get("KVTIER_CUDA_INCLUDEDIR", str(header.parent))
+cuda_header = (Path(cuda_folder) / "kvtier-cuda.h").read_text()
+cuda = FFI()
+# No compiler sees these: macros are plain numbers, a status of kvtier.h is the number it is.
+cuda.cdef(
+    numbers(cuda_header)
+    + re.sub(r"^#define.*$", "", declarations(cuda_header), flags=re.M).replace(
+        "enum kvt_status", "int"
+    )
+)
+cuda.set_source("kvtier._cuda", None)

@@ -262,14 +262,32 @@ def test_tensors_of_other_kinds_are_taken(engine):
     (view,) = PageGroup.of([Torch(array)]).views
     assert view.address == array.__array_interface__["data"][0]
     assert (view.page_stride, view.row_bytes) == (12, 12)
-    with pytest.raises(ValueError, match="cuda:1"):
-        PageGroup.of([Torch(array, "cuda:1")])
+    assert not view.on_gpu
+    with pytest.raises(ValueError, match="mps:0"):
+        PageGroup.of([Torch(array, "mps:0")])
     array.flags.writeable = False
     for readonly in (array, bytes(16)):
         with pytest.raises(ValueError, match="read-only"):
             PageGroup.of([readonly])
     with pytest.raises(ValueError, match="numbers of pages"):
         PageGroup.of([np.zeros((4, 2)), np.zeros((3, 2))])
+
+
+@pytest.mark.parametrize("kind", ["torch", "cupy"])
+def test_pages_on_a_gpu_are_refused_without_cuda(engine, kind):
+    array = np.zeros((4, PAGE_BYTES), dtype=np.uint8)
+    interface = {"data": (array.ctypes.data, False), "shape": array.shape, "typestr": "|u1"}
+    cupy = type("Cupy", (), {"__cuda_array_interface__": interface})()
+    group = PageGroup.of([Torch(array, "cuda:1") if kind == "torch" else cupy])
+    assert [view.on_gpu for view in group.views] == [True]
+    with pytest.raises(ValueError, match="kvtier.cuda.Cuda"):
+        PageMap(engine.session, [group])
+
+
+def test_events_that_do_not_exist_yet_are_refused(engine, fresh):
+    event = type("Event", (), {"cuda_event": 0})()
+    with pytest.raises(ValueError, match="recorded"):
+        engine.session.store_pages(engine.map, chunks(fresh, 1, [0, 1]), after=event)
 
 
 class Torch:

@@ -266,6 +266,7 @@ class Calls(Handle):
         set_id: int = 0,
         extra: tuple[Any, ...] = (),
         keep: Any = None,
+        events: tuple[int, int] = (0, 0),
     ) -> Call:
         session = self._handle()
         call = Call(self, objects, waited, keep)
@@ -273,6 +274,7 @@ class Calls(Handle):
         options.size = ffi.sizeof("struct kvt_call")
         options.flags = flags | (lib.KVT_CALL_WAITED if waited else 0)
         options.timeout_ns, options.set = nanoseconds(timeout), set_id
+        options.after, options.done = (ffi.cast("void *", event) for event in events)
         number = next(self._numbers)
         options.user = ffi.cast("void *", number)
         ret_call = ffi.new("uint64_t *")

@@ -36,6 +36,7 @@ class Handle:
 
     def __init__(self) -> None:
         self._session: Any = None
+        self._has_gpus = False  #: by kvtier.cuda
 
     def _open(self, options: Any) -> None:
         result = ffi.new("struct kvt_session **")

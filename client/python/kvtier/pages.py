@@ -17,7 +17,8 @@ class PageView:
     """What one tensor holds of each page.
 
     Row r of page p is the `row_bytes` from `address + p * page_stride + r * row_stride` on;
-    strides are bytes. owner: whatever keeps the memory alive.
+    strides are bytes. owner: whatever keeps the memory alive. on_gpu: the address is one of
+    GPU memory.
     """
 
     address: int
@@ -26,6 +27,7 @@ class PageView:
     row_stride: int = 0
     n_rows: int = 1
     owner: Any = field(default=None, repr=False)
+    on_gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,13 @@ class PageGroup:
         shard: int = 0,
         page_axis: Union[int, Sequence[int]] = 0,
     ) -> PageGroup:
-        """From tensors in host memory, in the order of their bytes within a page.
+        """From tensors in host memory or on an NVIDIA GPU, in the order of their bytes within
+        a page.
 
-        Torch tensors, NumPy arrays and whatever else has `__array_interface__`, writable
-        buffers; any strides that are not negative. page_axis: the axis that counts pages, one
-        for all tensors or one for each. ValueError: tensors that differ in their number of
-        pages, that are read-only, or on a device.
+        Torch tensors, NumPy arrays and whatever else has `__array_interface__` or
+        `__cuda_array_interface__`, writable buffers; any strides that are not negative.
+        page_axis: the axis that counts pages, one for all tensors or one for each. ValueError:
+        tensors that differ in their number of pages, that are read-only, or on another device.
         """
         axes = [page_axis] * len(tensors) if isinstance(page_axis, int) else list(page_axis)
         if not tensors or len(axes) != len(tensors):
@@ -77,13 +80,16 @@ class _Place:
     strides: tuple[int, ...]
     item_bytes: int
     owner: Any
+    on_gpu: bool = False
 
 
 def _place(tensor: Any) -> _Place:
     if hasattr(tensor, "data_ptr"):
         return _place_torch(tensor)
+    if hasattr(tensor, "__cuda_array_interface__"):
+        return _place_array(tensor, tensor.__cuda_array_interface__, on_gpu=True)
     if hasattr(tensor, "__array_interface__"):
-        return _place_array(tensor, tensor.__array_interface__)
+        return _place_array(tensor, tensor.__array_interface__, on_gpu=False)
     view = memoryview(tensor)
     if view.readonly:
         raise ValueError("pages are written by loads: a read-only buffer will not do")
@@ -94,21 +100,22 @@ def _place(tensor: Any) -> _Place:
 
 
 def _place_torch(tensor: Any) -> _Place:
-    if tensor.device.type != "cpu":
-        raise ValueError(f"pages on {tensor.device}: a page map is of host memory")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"pages on {tensor.device}: a page map is of host or CUDA memory")
     size = tensor.element_size()
     strides = tuple(size * stride for stride in tensor.stride())
-    return _Place(tensor.data_ptr(), tuple(tensor.shape), strides, size, tensor)
+    on_gpu = tensor.device.type == "cuda"
+    return _Place(tensor.data_ptr(), tuple(tensor.shape), strides, size, tensor, on_gpu)
 
 
-def _place_array(tensor: Any, interface: dict[str, Any]) -> _Place:
+def _place_array(tensor: Any, interface: dict[str, Any], on_gpu: bool) -> _Place:
     address, readonly = interface["data"]
     if readonly:
         raise ValueError("pages are written by loads: a read-only array will not do")
     size = int(interface["typestr"][2:])
     shape = tuple(interface["shape"])
     strides = interface.get("strides") or _contiguous(shape, size)
-    return _Place(address, shape, tuple(strides), size, tensor)
+    return _Place(address, shape, tuple(strides), size, tensor, on_gpu)
 
 
 def _contiguous(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -139,7 +146,13 @@ def _views(place: _Place, axis: int) -> Iterator[PageView]:
         n_rows *= dims.pop()[0]
     for offset in _offsets(dims):
         yield PageView(
-            place.address + offset, place.strides[axis], row_bytes, row_stride, n_rows, place.owner
+            place.address + offset,
+            place.strides[axis],
+            row_bytes,
+            row_stride,
+            n_rows,
+            place.owner,
+            place.on_gpu,
         )
 
 
@@ -154,13 +167,17 @@ class PageMap:
     """Pages that are registered with a session: see `Session.store_pages`.
 
     The memory is kept alive while the map or a call over it is. ValueError: the pages are not
-    what the layout says; the text names the group and the reason.
+    what the layout says, or on a GPU of a session without `kvtier.cuda.Cuda`; the text names the
+    group and the reason.
     """
 
     def __init__(self, session: Calls, groups: Sequence[PageGroup]) -> None:
         self._c: Any = None
         self.session = session
         self.groups = tuple(groups)
+        for group in self.groups:
+            if not session._has_gpus and any(view.on_gpu for view in group.views):
+                raise ValueError(f"group {group.group}: on a GPU; make a kvtier.cuda.Cuda first")
         keep = [_c_views(group.views) for group in self.groups]
         c_groups = ffi.new("struct kvt_page_group[]", max(len(keep), 1))
         for c, group, views in zip(c_groups, self.groups, keep):
@@ -215,6 +232,11 @@ class Pages(Calls):
     what is being loaded must not be used, until the completion: the last moment in which the
     library touches them, also with CANCELLED, TIMEOUT and UNAVAILABLE. ValueError: a slot
     that does not exist, a wrong number of slots, a (group, shard) that the map lacks.
+
+    after, done: of pages on a GPU, an event that the copies wait for, of a store that the pages
+    are written, of a load that nobody reads what it overwrites; and one that is recorded behind
+    the last copy. `torch.cuda.Event` that has been recorded once (only then does it exist), or
+    the number of a CUevent. Neither may be recorded again before the completion.
     """
 
     def store_pages(
@@ -224,6 +246,8 @@ class Pages(Calls):
         *,
         set_id: int = 0,
         bypass: bool = False,
+        after: Any = None,
+        done: Any = None,
         timeout: float | None = 30.0,
         waited: bool = False,
     ) -> Call:
@@ -233,7 +257,10 @@ class Pages(Calls):
         `commit_objects`.
         """
         flags = lib.KVT_CALL_BYPASS if bypass else 0
-        return self._move(lib.kvt_store_pages, page_map, objects, flags, timeout, waited, set_id)
+        events = (after, done)
+        return self._move(
+            lib.kvt_store_pages, page_map, objects, flags, timeout, waited, events, set_id
+        )
 
     def load_pages(
         self,
@@ -245,6 +272,8 @@ class Pages(Calls):
         partial: bool = False,
         resident: bool = False,
         bypass: bool = False,
+        after: Any = None,
+        done: Any = None,
         timeout: float | None = 30.0,
         waited: bool = False,
     ) -> Call:
@@ -257,8 +286,9 @@ class Pages(Calls):
             raise ValueError("a token has 16 bytes")
         flags = self._load_flags(wait, partial, resident, bypass, timeout)
         c_token = ffi.NULL if token is None else ffi.new("uint8_t[]", token)
+        events = (after, done)
         return self._move(
-            lib.kvt_load_pages, page_map, objects, flags, timeout, waited, 0, (c_token,)
+            lib.kvt_load_pages, page_map, objects, flags, timeout, waited, events, 0, (c_token,)
         )
 
     def _move(
@@ -269,10 +299,23 @@ class Pages(Calls):
         flags: int,
         timeout: float | None,
         waited: bool,
+        events: tuple[Any, Any],
         set_id: int,
         extra: tuple[Any, ...] = (),
     ) -> Call:
         extra = (page_map._handle(), *extra)
+        keep = (page_map.groups, events)
+        handles = (_event(events[0]), _event(events[1]))
         return self._submit(
-            function, objects, flags, timeout, waited, set_id, extra, keep=page_map.groups
+            function, objects, flags, timeout, waited, set_id, extra, keep, handles
         )
+
+
+def _event(event: Any) -> int:
+    """The CUevent, 0 for none. ValueError: torch has not made it yet."""
+    if event is None:
+        return 0
+    number = int(getattr(event, "cuda_event", event) or 0)
+    if not number:
+        raise ValueError("an event that has never been recorded")
+    return number

@@ -2,7 +2,7 @@
 """Calls over the objects of a cache, to their end."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..buffers import DIGEST_BYTES
 from ..objects import Objects
@@ -32,6 +32,8 @@ class Outcome(NamedTuple):
 
 
 class Calls:
+    """after: an event of the GPU that copies wait for, or None."""
+
     def __init__(self, session: Session, chunk_tokens: int, timeout: float) -> None:
         self._session, self._chunk_tokens, self._timeout = session, chunk_tokens, timeout
 
@@ -40,16 +42,18 @@ class Calls:
         page_map: PageMap,
         names: Sequence[Name],
         digests: Sequence[bytes],
-        set_id: int = 0,
+        set_id: int,
+        after: Any,
     ) -> Outcome:
         objects = self._objects(names, digests)
-        return self._run(self._session.store_pages, page_map, names, objects, set_id=set_id)
+        options = dict(set_id=set_id, after=after)
+        return self._run(self._session.store_pages, page_map, names, objects, options)
 
     def load(
-        self, page_map: PageMap, names: Sequence[Name], digests: Sequence[bytes]
+        self, page_map: PageMap, names: Sequence[Name], digests: Sequence[bytes], after: Any
     ) -> Outcome:
         objects = self._objects(names, digests)
-        return self._run(self._session.load_pages, page_map, names, objects)
+        return self._run(self._session.load_pages, page_map, names, objects, dict(after=after))
 
     def _objects(self, names: Sequence[Name], digests: Sequence[bytes]) -> Objects:
         objects = Objects(
@@ -69,7 +73,7 @@ class Calls:
         page_map: PageMap,
         names: Sequence[Name],
         objects: Objects,
-        **options: Any,
+        options: Mapping[str, Any],
     ) -> Outcome:
         call = submit(page_map, objects, timeout=self._timeout, waited=True, **options)
         completion = call.wait()

@@ -222,6 +222,7 @@ class Template:
         self._class, self._config = type(cache), config
         self._one = describe(cache)
         self._devices = {part: part.get(cache).device for part in self._one.parts}
+        self.devices = set(self._devices.values())
         self.chunk_tokens = chunk_tokens
         for part in self._one.parts:
             if part.kind is Kind.PAGED and chunk_tokens % part.rate:

@@ -7,15 +7,17 @@ import logging
 from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
+from ..cuda import Cuda
 from ..digest import Identity, digest_chain
 from ..pages import PageMap
 from ..session import Session
 from ..status import Status
 from .calls import Calls, Name
+from .device import Home
 from .model import layout_of, probe
 from .packing import Packing
 from .shape import Unusable, describe
@@ -54,6 +56,7 @@ class CacheStore:
     see what its cache consists of. name, revision: which weights these are; by default those
     that it was loaded from, if from a hub with a commit. chunk_tokens: distance of the
     boundaries at which caches are kept. timeout: of each step of a call, in seconds.
+    cuda_options: of `kvtier.cuda.Cuda`, which copies where the model is on a GPU.
     session_options: of `Session`, such as socket=.
 
     ValueError: name or revision are not known, or chunk_tokens does not fit the model.
@@ -69,6 +72,7 @@ class CacheStore:
         revision: str | None = None,
         chunk_tokens: int = 64,
         timeout: float = 30.0,
+        cuda_options: Mapping[str, Any] | None = None,
         **session_options: Any,
     ) -> None:
         self.chunk_tokens = chunk_tokens
@@ -77,9 +81,9 @@ class CacheStore:
         #: groups of the layout; one of them may not exist
         self._pages, self._state = 0, len(self.layout.groups) - 1
         self._packing = Packing(self._template, self._pages, self._state)
-        self._home = torch.device("cpu")
         session_options.setdefault("program", "transformers")
         self.session = Session(self.layout, **session_options)
+        self._home = Home(self.session, self._template.devices, cuda_options)
         self._calls = Calls(self.session, chunk_tokens, timeout)
         self._sets = itertools.count(1)
 
@@ -93,6 +97,11 @@ class CacheStore:
         self.session.close()
 
     @property
+    def gpus(self) -> Cuda | None:
+        """What copies from and to the model's GPU; None: its caches go through host memory."""
+        return self._home.gpus
+
+    @property
     def exact(self) -> bool:
         """The model keeps windows or states: a cache serves its own length and no other."""
         return self._template.has_state
@@ -103,7 +112,8 @@ class CacheStore:
         """Stores a cache that holds exactly the tokens `ids` (a tensor, or numbers).
 
         With an `exact` model that has to be a multiple of chunk_tokens; of others all whole
-        chunks are stored. Copies, and does not change the cache. A daemon that is away or
+        chunks are stored. Copies, and does not change the cache; on a GPU behind what the
+        current stream has been given, and returns when it is done. A daemon that is away or
         full is no exception: see `Saved`. TypeError: an unknown class, by name.
         """
         tokens = _token_ids(ids)
@@ -121,11 +131,11 @@ class CacheStore:
 
     def _store(self, cache: Any, digests: list[bytes], boundary: int) -> Saved:
         stored = written = 0
-        with self._page_map(cache, boundary, is_load=False) as page_map:
+        with self._page_map(cache, boundary, is_load=False) as (page_map, after):
             for names in self._batches(boundary):
                 # The last chunk and its state become visible together.
                 number = next(self._sets) if names[-1].group != names[0].group else 0
-                done = self._calls.store(page_map, names, digests, number)
+                done = self._calls.store(page_map, names, digests, number, after)
                 written += done.nbytes
                 if done.status is not Status.OK:
                     log.info("a cache was not stored whole: %s", done.why)
@@ -135,11 +145,16 @@ class CacheStore:
         return Saved(stored * self.chunk_tokens, written)
 
     @contextmanager
-    def _page_map(self, cache: Any, boundary: int, is_load: bool) -> Iterator[PageMap]:
-        """The cache's pages. A load has to fill them all: what it brought is checked at the end."""
-        pages = self._packing.pages_of(cache, boundary, self._home, is_load)
+    def _page_map(
+        self, cache: Any, boundary: int, is_load: bool
+    ) -> Iterator[tuple[PageMap, Any]]:
+        """The cache's pages, and the event that copies wait for: pages are written, or memory
+        that was another tensor's is no longer read. A load has to fill them all: what it
+        brought is checked at the end.
+        """
+        pages = self._packing.pages_of(cache, boundary, self._home.device, is_load)
         with PageMap(self.session, pages.groups) as page_map:
-            yield page_map
+            yield page_map, self._home.event()
         if is_load:
             pages.finish_load()
 
@@ -197,9 +212,9 @@ class CacheStore:
         tokens, nbytes = boundary * self.chunk_tokens, 0
         try:
             cache = self._template.empty(tokens)
-            with self._page_map(cache, boundary, is_load=True) as page_map:
+            with self._page_map(cache, boundary, is_load=True) as (page_map, after):
                 for names in self._batches(boundary):
-                    done = self._calls.load(page_map, names, digests)
+                    done = self._calls.load(page_map, names, digests, after)
                     if done.status is not Status.OK:
                         raise Unusable(done.why)
                     nbytes += done.nbytes

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's side: moves pages between vLLM's tensors and the daemon's memory.
 
-The library copies, in a thread of its own. Stores of a step are one call for all pages, and
-one set for the states of each boundary, which are of use together only. A store that fails is
-dropped, a load that fails is told. All in the worker's main thread.
+The library copies, in threads of its own, on a GPU behind what the model's stream has been given;
+nothing here waits for it. Stores of a step are one call for all pages, and one set for the states
+of each boundary, which are of use together only. A store that fails is dropped, a load that fails
+is told. All in the worker's main thread.
 """
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Sequence
 
+import torch
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 
 from .. import Call, Completion, Objects, PageGroup, PageMap, PageView, Session, Status, Tensor
+from ..cuda import Cuda, CudaError
 from .engine import Engine, Refused
 from .options import Options
 from .transfer import KeysSpec, Piece, pieces
@@ -66,6 +69,9 @@ class KvtierWorker(OffloadingWorker):
         self._session, self._engine, self._options = session, engine, options
         self._is_state = [facts.is_state for facts in engine.groups]
         self._page_bytes = [sum(ref.page_size_bytes for ref in refs) for refs in refs_of(kv_caches)]
+        self._device = device_of(kv_caches)
+        if self._device.type == "cuda":
+            _use_gpu(session, self._device)
         self._map = PageMap(session, page_groups(engine, kv_caches))
         self._jobs: dict[int, Job] = {}
         self._queue: list[Item] = []
@@ -147,10 +153,14 @@ class KvtierWorker(OffloadingWorker):
             hit_tokens=[min(item.spec.hit_tokens, item.end) for item in items],
         )
         self._set_slots(objects, items)
-        timeout = self._options.store_timeout
-        self._track(
-            self._session.store_pages(self._map, objects, set_id=set_id, timeout=timeout), items
+        call = self._session.store_pages(
+            self._map,
+            objects,
+            set_id=set_id,
+            after=self._event(),
+            timeout=self._options.store_timeout,
         )
+        self._track(call, items)
 
     # ---- loads ----
 
@@ -170,12 +180,23 @@ class KvtierWorker(OffloadingWorker):
             pages = [item.piece.first + i for item in items for i in range(len(item.piece.blocks))]
             objects.set_pages(pages, [len(item.piece.blocks) for item in items])
         self._set_slots(objects, items)
-        timeout = self._options.load_timeout
-        self._track(
-            self._session.load_pages(self._map, objects, token=token, timeout=timeout), items
+        call = self._session.load_pages(
+            self._map,
+            objects,
+            token=token,
+            after=self._event(),
+            timeout=self._options.load_timeout,
         )
+        self._track(call, items)
 
     # ---- calls ----
+
+    def _event(self) -> Any:
+        """On a GPU copies wait for the model: it writes what is stored, and may still read, for
+        another request, what a load overwrites."""
+        if self._device.type != "cuda":
+            return None
+        return torch.cuda.current_stream(self._device).record_event()
 
     @staticmethod
     def _set_slots(objects: Objects, items: Sequence[Item]) -> None:
@@ -252,11 +273,24 @@ def page_groups(engine: Engine, kv_caches: Any) -> list[PageGroup]:
     ]
 
 
+def device_of(kv_caches: Any) -> Any:
+    """Raises Refused: it is none that pages can be copied from."""
+    devices = {tensor.tensor.device for tensor in kv_caches.tensors}
+    if len(devices) != 1 or next(iter(devices)).type not in ("cpu", "cuda"):
+        names = ", ".join(sorted(map(str, devices)))
+        raise Refused(f"the KV cache is on {names}; page maps are of the CPU or one NVIDIA GPU")
+    return devices.pop()
+
+
+def _use_gpu(session: Session, device: Any) -> None:
+    try:
+        Cuda(session, devices=[device.index])
+    except CudaError as why:
+        raise Refused(f"the KV cache is on {device}: {why}") from why
+
+
 def _checked(kv_caches: Any) -> Any:
-    for tensor in kv_caches.tensors:
-        if tensor.tensor.device.type != "cpu":
-            device = tensor.tensor.device
-            raise Refused(f"the KV cache is on {device}; page maps are of host memory")
+    device_of(kv_caches)
     if not all(kv_caches.group_data_refs):
         raise Refused("this rank holds no layer of some cache group")
     return kv_caches.group_data_refs
@@ -268,4 +302,5 @@ def _layer(layers: Sequence[str], i: int, refs: Sequence[Any]) -> str:
 
 def _view(tensor: Any, page_bytes: int) -> PageView:
     size = tensor.element_size()
-    return PageView(tensor.data_ptr(), tensor.stride(0) * size, page_bytes, owner=tensor)
+    stride, on_gpu = tensor.stride(0) * size, tensor.device.type == "cuda"
+    return PageView(tensor.data_ptr(), stride, page_bytes, owner=tensor, on_gpu=on_gpu)
