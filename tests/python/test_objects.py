@@ -218,6 +218,48 @@ def test_a_lease_does_not_end_under_a_living_view(paged, fresh):
         objects.view(1)
 
 
+def test_views_are_noticed_whoever_holds_them(paged, fresh):
+    numpy = pytest.importorskip("numpy")
+    objects = chain(fresh, 1)
+    paged.reserve_objects(objects, waited=True).wait()
+    memory = objects.memory(0)
+    for hold in (
+        lambda: memoryview(objects.view(0)),
+        lambda: objects.view(0).cast("H")[::2],
+        lambda: numpy.asarray(objects.view(0)).reshape(2, -1)[1],
+        lambda: ffi.from_buffer(objects.view(0)),
+        lambda: [[memory.segments[0].toreadonly()]],
+    ):
+        held = hold()
+        with pytest.raises(BufferError):
+            paged.abort_objects(objects)
+        del held
+    # Nobody holds a view, whoever else knows the memory.
+    assert paged.abort_objects(objects, waited=True).wait().status is Status.OK
+
+
+def test_a_set_may_be_of_several_arrays(paged, fresh):
+    parts = [chain(fresh, 1), chain(fresh, 2)]
+    both = Objects.concat(parts)
+    assert paged.reserve_objects(both, set_id=3, waited=True).wait().status is Status.OK
+    for i in range(len(both)):
+        both.write(i, content(i))
+    with pytest.raises(ValueError, match="of a store and of a load"):
+        Objects.concat([both, acquired(paged, fresh)])
+    assert paged.commit_objects(both, set_id=3, waited=True).wait().status is Status.OK
+    loaded = Objects.concat(to_load(part) for part in parts)
+    paged.acquire_objects(loaded, waited=True).wait()
+    again = Objects.concat([loaded[:2], loaded[2:]])
+    assert [again.view(i) == content(i) for i in range(6)] == [True] * 6
+    assert paged.release_objects(again, waited=True).wait().status is Status.OK
+
+
+def acquired(paged, fresh):
+    objects = chain(fresh, 1)
+    paged.acquire_objects(objects, waited=True).wait()
+    return objects
+
+
 def test_what_is_loaded_is_not_writable(paged, fresh):
     objects = chain(fresh, 1)
     store(paged, objects)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from array import array
 
 import pytest
@@ -123,6 +124,66 @@ def test_a_closed_session_is_a_value_error(tmp_path):
     session.close()
     with pytest.raises(ValueError, match="closed"):
         session.find([1])
+
+
+class Numbers:
+    """Buffers of numbers for `set_slots`, and which of them somebody still has."""
+
+    def __init__(self):
+        self.alive = []
+
+    def new(self, *values):
+        numbers = array("I", values)
+        self.alive.append(weakref.ref(numbers))
+        return numbers
+
+    def __call__(self):
+        gc.collect()
+        return [known() is not None for known in self.alive]
+
+
+def test_numbers_live_as_long_as_objects_point_to_them():
+    numbers = Numbers()
+    objects = kvtier.Objects(bytes(4 * 32))
+    objects.set_slots(numbers.new(0, 1, 2, 3), 1)
+    objects[0:3].set_slots(numbers.new(4, 5, 6), 1)
+    for _ in range(2):
+        objects[3:4].set_slots(numbers.new(7), 1)
+    assert numbers() == [False, True, False, True]
+    objects[1:1].set_slots([], 1)
+    with pytest.raises(ValueError, match="too few"):
+        objects.set_slots(numbers.new(8), 1)
+    # The first object's; the others have what they had.
+    assert numbers() == [False, True, False, True, True]
+    copy = objects.take([3, 0])
+    objects.set_slots(numbers.new(9, 9, 9, 9), 1)
+    assert numbers() == [False, True, False, True, True, True]
+    assert [c.slots[0] for c in (copy._c[0], copy._c[1])] == [7, 8]
+    del copy
+    assert numbers() == [False, False, False, False, False, True]
+    del objects
+    assert not any(numbers())
+
+
+def test_objects_of_several_arrays_become_one():
+    numbers = Numbers()
+    parts = [
+        kvtier.Objects(bytes([i]) * 32 * n, group=i, boundary_tokens=16 * (i + 1))
+        for i, n in enumerate([2, 0, 3])
+    ]
+    parts[0].set_slots(numbers.new(1, 2), 1)
+    parts[2].set_slots(numbers.new(3, 4, 5), 1)
+    whole = kvtier.Objects.concat([parts[0], parts[1], parts[2][1:]])
+    assert whole.groups.tolist() == [0, 0, 2, 2]
+    assert whole.digests.tobytes() == bytes(64) + b"\2" * 64
+    whole.boundary_tokens[0] = 7
+    assert parts[0].boundary_tokens.tolist() == [16, 16]
+    del parts
+    assert numbers() == [True, True]
+    assert [whole._c[i].slots[0] for i in range(4)] == [1, 2, 4, 5]
+    whole.set_slots([0, 0, 0, 0], 1)
+    assert numbers() == [False, False]
+    assert len(kvtier.Objects.concat([])) == 0
 
 
 def test_no_cffi_buffer_is_kept():

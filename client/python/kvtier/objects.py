@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple, Sequence, Union
 
 from ._native import ffi, lib
 from .buffers import (
@@ -27,6 +27,23 @@ if TYPE_CHECKING:
 C_BYTES = ffi.sizeof("struct kvt_object")
 
 
+class _Kept(NamedTuple):
+    """Numbers that objects `first` to `end` - 1 of an array point to."""
+
+    first: int
+    end: int
+    numbers: memoryview
+
+
+def _outside(kept: list[_Kept], first: int, end: int) -> Iterator[_Kept]:
+    """What is kept for others than the objects `first` to `end` - 1."""
+    for each in kept:
+        if each.first < first:
+            yield each._replace(end=min(each.end, first))
+        if each.end > end:
+            yield each._replace(first=max(each.first, end))
+
+
 class _Home:
     """One `struct kvt_object[]`, what it points to, and which session has filled it in."""
 
@@ -35,7 +52,19 @@ class _Home:
         self.buffer = ffi.buffer(self.array)
         self.session: Calls | None = None
         self.writable = False
-        self.keep: dict[str, Any] = {}
+        self.keep: dict[str, list[_Kept]] = {}  #: by member
+
+    def take_over(self, other: _Home, first: int, end: int) -> None:
+        """Objects `first` to `end` - 1 are copies of some of the other's."""
+        if other.session is not None:
+            if self.session is not None and (self.session, self.writable) != (
+                other.session,
+                other.writable,
+            ):
+                raise ValueError("objects of two sessions, or of a store and of a load")
+            self.session, self.writable = other.session, other.writable
+        for name, kept in other.keep.items():
+            self.keep.setdefault(name, []).extend(_Kept(first, end, k.numbers) for k in kept)
 
 
 class Objects:
@@ -53,7 +82,7 @@ class Objects:
     where `match` wanted a checkpoint; replace: over what is stored already; contiguous: one
     segment, or refused.
 
-    `objects[i:j]` are the same objects, not copies; `take` copies. An array that stores and
+    `objects[i:j]` are the same objects, not copies; `take` and `concat` copy. An array that stores and
     an array that loads are two arrays. At most 65,536 objects a call.
 
     ValueError: lengths that do not fit together. TypeError, OverflowError: wrong numbers.
@@ -125,9 +154,25 @@ class Objects:
         done = lib.python_take(self._c, self._n, source, len(numbers), copy._c)
         if done < len(numbers):
             raise IndexError(f"object {numbers[done]} of {self._n}")
-        copy._home.session, copy._home.writable = self._home.session, self._home.writable
-        copy._home.keep = dict(self._home.keep)
+        copy._home.take_over(self._home, 0, len(copy))
         return copy
+
+    @classmethod
+    def concat(cls, parts: Iterable[Objects]) -> Objects:
+        """Copies of the objects of several arrays, one behind the other: for one call, or a set.
+
+        Leases go along; each is ended once. ValueError: they were filled in by calls of two
+        sessions, or some by a store and some by a load.
+        """
+        parts = list(parts)
+        whole = Objects._new(sum(len(part) for part in parts))
+        first = 0
+        for part in parts:
+            end = first + len(part)
+            whole._home.take_over(part._home, first, end)
+            whole._bytes[first * C_BYTES : end * C_BYTES] = part._bytes
+            first = end
+        return whole
 
     def which(self, status: Status) -> memoryview:
         """The numbers of the objects that have this status, uint32, shape (k,)."""
@@ -266,9 +311,12 @@ class Objects:
             ffi.NULL if per is None else pointer("uint32_t *", per),
             each,
         )
-        # Whatever happened, objects may point into it.
-        earlier = [] if self._n == len(self._home.array) else self._home.keep.get(name, [])
-        self._home.keep[name] = [*earlier, view]
+        # Whatever happened, objects may point into it. Too few: some still point elsewhere.
+        first, end = self._first, self._first + self._n
+        kept = self._home.keep.get(name, [])
+        if used <= len(view):
+            kept = list(_outside(kept, first, end))
+        self._home.keep[name] = [*kept, _Kept(first, end, view)]
         if used != len(view):
             what = "too few" if used > len(view) else f"only {used} used"
             raise ValueError(f"{len(view)} {name}: {what}")
