@@ -79,6 +79,7 @@ struct cu_copy_attributes {
 };
 #define CU_SOURCE_ORDER_STREAM 1u
 
+/* clang-format off */
 /* call(member, symbol, arguments); every driver of CUDA 11.4 and later has them. */
 #define CUDA_DRIVER_CALLS(call)                                                                    \
         call(init, cuInit, (unsigned flags))                                                       \
@@ -124,6 +125,7 @@ struct cu_copy_attributes {
              (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,             \
               unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,         \
               cu_stream stream, void **arguments, void **extra))
+/* clang-format on */
 
 /* cuMemcpyBatchAsync as of 12.8; asked for by cuGetProcAddress_v2, which 12.0 brought. */
 typedef cu_result (*cu_copy_batch)(cu_address *to, cu_address *from, size_t *bytes, size_t n,

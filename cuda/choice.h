@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Which strategy for runs of which length: by what was measured on the GPU (cuda/measure.h),
+ * and by a guess until then. Written by the thread that measures, read by any.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/page_copy.h"
+#include "cuda/kvtier-cuda.h"
+
+#define CHOICE_ROWS 6u
+
+struct choice {
+        uint32_t allowed; /* bits 1 << enum kvt_cuda_strategy: asked for, and possible */
+        uint64_t run_bytes[CHOICE_ROWS]; /* ascending */
+        _Atomic double bytes_per_second[CHOICE_ROWS][2][KVT_CUDA_STRATEGIES];
+        _Atomic uint32_t chosen[CHOICE_ROWS][2];
+        atomic_bool is_measured;
+};
+
+/* With guesses. @allowed always gets PLAIN where nothing else is left. */
+void choice_init(struct choice *ret_choice, uint32_t allowed);
+
+/* Chooses anew, row by row, by the rates that are there. */
+void choice_decide(struct choice *choice);
+
+/* Bytes that lie together on both sides, on average. */
+uint64_t choice_mean_run(const struct kvt__page_list *list);
+
+/* For runs of @run_bytes on average; without @is_registered a kernel cannot reach the arena. */
+enum kvt_cuda_strategy choice_find(const struct choice *choice, bool is_store, uint64_t run_bytes,
+                                   bool is_registered);

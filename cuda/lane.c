@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "cuda/lane.h"
+
+#define NS_PER_SECOND  UINT64_C(1000000000)
+#define BYTES_PER_NS   50.0 /* of the bus, for when to look; being wrong costs a look */
+#define POLL_NS_MIN    UINT64_C(10000)
+#define POLL_NS_MAX    UINT64_C(200000)
+#define LATE_SHARE     8u /* what has been late for long is looked at less often */
+#define TIMER_SLACK_NS 1000u
+#define JOIN_NS        UINT64_C(500000000)
+
+static uint64_t now_ns(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * NS_PER_SECOND + (uint64_t)now.tv_nsec;
+}
+
+static struct timespec timespec_of(uint64_t ns)
+{
+        return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_SECOND),
+                                 .tv_nsec = (long)(ns % NS_PER_SECOND)};
+}
+
+/* ---- ends: under the lock, which goes away for the host ---- */
+
+static void end_job(struct lane *lane, struct kvt__page_job *job, enum kvt__page_end end)
+{
+        lane->counts.failed_jobs += end == KVT__PAGE_FAILED || end == KVT__PAGE_LOST;
+        pthread_mutex_unlock(&lane->lock);
+        lane->kit.host->end(lane->kit.session, job, end);
+        pthread_mutex_lock(&lane->lock);
+}
+
+static void end_task(struct lane *lane, struct lane_task *task, enum kvt__page_end end)
+{
+        struct kvt__page_job *job = task->job;
+
+        TAILQ_REMOVE(&lane->active, task, link);
+        task->job = NULL;
+        end_job(lane, job, end);
+}
+
+static enum kvt__page_end how_it_ended(const struct lane_task *task)
+{
+        if (task->has_failed)
+                return KVT__PAGE_FAILED;
+        return task->has_stopped ? KVT__PAGE_STOPPED : KVT__PAGE_COPIED;
+}
+
+/* All that was begun may run on; nobody will ever know. */
+static void lose_all(struct lane *lane)
+{
+        while (!lane->is_abandoned && !TAILQ_EMPTY(&lane->active))
+                end_task(lane, TAILQ_FIRST(&lane->active), KVT__PAGE_LOST);
+        for (unsigned i = 0; i < LANE_SLOTS; i++)
+                lane->slots[i].is_busy = false;
+}
+
+static void fail_queue(struct lane *lane)
+{
+        struct kvt__page_job *job;
+
+        while ((job = STAILQ_FIRST(&lane->jobs))) {
+                STAILQ_REMOVE_HEAD(&lane->jobs, link);
+                end_job(lane, job, KVT__PAGE_FAILED);
+        }
+}
+
+static bool is_lost(const struct lane *lane)
+{
+        return atomic_load_explicit(lane->kit.is_lost, memory_order_acquire);
+}
+
+/* ---- slots that are done ---- */
+
+static void count_slot(struct lane *lane, const struct lane_slot *slot)
+{
+        struct kvt_cuda_counts *counts = &lane->counts.moved[slot->slot.strategy];
+
+        counts->bytes += slot->slot.bytes;
+        counts->runs += slot->slot.n_runs;
+        lane->counts.unregistered_bytes += slot->unregistered_bytes;
+}
+
+static void finish_slot(struct lane *lane, struct lane_slot *slot)
+{
+        slot->is_busy = false;
+        count_slot(lane, slot);
+        for (uint32_t i = 0; i < slot->n_tasks && !lane->is_abandoned; i++) {
+                struct lane_task *task = slot->tasks[i];
+
+                if (!--task->n_slots && task->is_issued)
+                        end_task(lane, task, how_it_ended(task));
+        }
+}
+
+static void collect(struct lane *lane)
+{
+        for (unsigned i = 0; i < LANE_SLOTS; i++) {
+                struct lane_slot *slot = &lane->slots[i];
+                cu_result error;
+
+                if (!slot->is_busy)
+                        continue;
+                pthread_mutex_unlock(&lane->lock);
+                error = slot_query(&slot->slot);
+                if (error && error != CU_E_NOT_READY)
+                        lane->kit.on_error(lane->kit.error_context, error, true);
+                pthread_mutex_lock(&lane->lock);
+                if (lane->is_abandoned || is_lost(lane))
+                        return;
+                if (!error)
+                        finish_slot(lane, slot);
+        }
+}
+
+/* ---- jobs that begin ---- */
+
+static const struct registry_extent *find_extent(struct lane *lane, uint64_t address)
+{
+        if (address < lane->extent.start || address >= lane->extent.end ||
+            !lane->extent.is_registered)
+                registry_find(lane->kit.registry, address, &lane->extent);
+        return &lane->extent;
+}
+
+static bool is_registered(struct lane *lane, const struct kvt__page_list *list)
+{
+        /* Arenas come and go: what is cached is of the job before. */
+        lane->extent = (struct registry_extent){0, 0, 0, false};
+        return registry_covers(lane->kit.registry, list);
+}
+
+/*
+ * Copies through the driver's buffers make this thread wait for whatever is before them: a
+ * caller's event that takes its time is waited for here instead.
+ */
+static bool has_to_wait(struct lane *lane, const struct kvt__page_job *job, bool registered)
+{
+        return !registered && job->after &&
+               lane->kit.slot->driver->event_query((cu_event)job->after) == CU_E_NOT_READY;
+}
+
+static struct lane_task *free_task(struct lane *lane)
+{
+        for (unsigned i = 0; i < LANE_TASKS; i++)
+                if (!lane->tasks[i].job)
+                        return &lane->tasks[i];
+        return NULL;
+}
+
+/* The first job that is to be copied at all; the others end here. It stays in the queue. */
+static struct kvt__page_job *next_job(struct lane *lane)
+{
+        struct kvt__page_job *job;
+
+        while ((job = STAILQ_FIRST(&lane->jobs)) &&
+               atomic_load_explicit(job->stop, memory_order_relaxed)) {
+                STAILQ_REMOVE_HEAD(&lane->jobs, link);
+                end_job(lane, job, KVT__PAGE_STOPPED);
+        }
+        return job;
+}
+
+/* NULL: no job, no room for its task, or it has to wait. */
+static struct lane_task *begin_job(struct lane *lane)
+{
+        struct lane_task *task = free_task(lane);
+        struct kvt__page_job *job = task ? next_job(lane) : NULL;
+        bool registered = job && is_registered(lane, &job->list);
+
+        if (!job || has_to_wait(lane, job, registered))
+                return NULL;
+        STAILQ_REMOVE_HEAD(&lane->jobs, link);
+        *task = (struct lane_task){.job = job};
+        task->strategy = choice_find(lane->kit.choice, lane->is_store, choice_mean_run(&job->list),
+                                     registered);
+        kvt__page_walk_init(&task->walk, &job->list);
+        TAILQ_INSERT_TAIL(&lane->active, task, link);
+        lane->counts.moved[task->strategy].jobs++;
+        return task;
+}
+
+/* The task that is being put into slots, or NULL: all that were begun are there. */
+static struct lane_task *open_task(struct lane *lane)
+{
+        struct lane_task *task = TAILQ_LAST(&lane->active, lane_tasks);
+
+        return task && !task->is_issued ? task : NULL;
+}
+
+/* ---- slots that are filled ---- */
+
+/* False: the slot is full. */
+static bool put_run(struct lane *lane, struct lane_slot *slot, struct lane_task *task)
+{
+        const struct registry_extent *extent = find_extent(lane, (uintptr_t)task->run.arena);
+        uint64_t in_extent = extent->end - (uintptr_t)task->run.arena;
+        struct slot_pair pair = {
+                .page = (uintptr_t)task->run.page,
+                .arena = extent->there + ((uintptr_t)task->run.arena - extent->start),
+                .bytes = task->run.bytes < in_extent ? task->run.bytes : in_extent,
+                .extent = extent->start,
+        };
+        uint64_t taken;
+
+        /* What nobody knows goes through the driver's buffers, as a whole. */
+        if (!extent->is_registered && extent->end - extent->start == 1)
+                pair.bytes = task->run.bytes;
+        taken = slot_add(&slot->slot, &pair);
+        task->run.page += taken;
+        task->run.arena += taken;
+        task->run.bytes -= taken;
+        if (!extent->is_registered)
+                slot->unregistered_bytes += taken;
+        return taken;
+}
+
+/* True when all of the task is in slots. */
+static bool put_task(struct lane *lane, struct lane_slot *slot, struct lane_task *task)
+{
+        slot->tasks[slot->n_tasks++] = task;
+        task->n_slots++;
+        while (task->run.bytes || kvt__page_walk_next(&task->walk, &task->run))
+                if (!put_run(lane, slot, task))
+                        return false;
+        task->is_issued = true;
+        return true;
+}
+
+/* May the next job share the slot with those that are in it? */
+static bool fits(struct lane *lane, const struct lane_slot *slot)
+{
+        struct kvt__page_job *job = slot->n_tasks < SLOT_JOBS ? next_job(lane) : NULL;
+
+        return job && job->after == slot->tasks[0]->job->after &&
+               slot->slot.bytes < slot->slot.bytes_max &&
+               choice_find(lane->kit.choice, lane->is_store, choice_mean_run(&job->list),
+                           is_registered(lane, &job->list)) == slot->slot.strategy;
+}
+
+static void fill(struct lane *lane, struct lane_slot *slot, struct lane_task *task)
+{
+        slot->n_tasks = 0;
+        slot->unregistered_bytes = 0;
+        slot_begin(&slot->slot, task->strategy, lane->is_store, SLOT_BYTES);
+        while (task && put_task(lane, slot, task))
+                task = fits(lane, slot) ? begin_job(lane) : NULL;
+}
+
+/* The caller's events, behind this slot and those before it. Without the lock. */
+static void record_done(struct lane *lane, struct lane_slot *slot)
+{
+        const struct cuda_driver *driver = lane->kit.slot->driver;
+
+        for (uint32_t i = 0; i < slot->n_tasks; i++) {
+                struct lane_task *task = slot->tasks[i];
+                cu_event done = task->job->done;
+                cu_result error;
+
+                if (!done || task->has_failed)
+                        continue;
+                error = driver->stream_wait(lane->tail, slot->slot.event, 0);
+                if (!error && task->is_issued)
+                        error = driver->event_record(done, lane->tail);
+                if (!error)
+                        continue;
+                lane->kit.on_error(lane->kit.error_context, error, cuda_error_loses_context(error));
+                task->has_failed = task->is_issued = true;
+        }
+}
+
+static void fail_slot(struct lane *lane, struct lane_slot *slot, cu_result error)
+{
+        bool loses = cuda_error_loses_context(error) || !slot->slot.is_recorded;
+
+        lane->kit.on_error(lane->kit.error_context, error, loses);
+        for (uint32_t i = 0; i < slot->n_tasks; i++)
+                slot->tasks[i]->has_failed = slot->tasks[i]->is_issued = true;
+}
+
+static void set_due(struct lane *lane, struct lane_slot *slot)
+{
+        uint64_t now = now_ns(), from = lane->through_ns > now ? lane->through_ns : now;
+
+        lane->through_ns = from + (uint64_t)((double)slot->slot.bytes / BYTES_PER_NS);
+        slot->due_ns = lane->through_ns;
+        slot->is_busy = true;
+}
+
+/* What the tasks and their jobs are is the thread's until it is abandoned. */
+static void issue_slot(struct lane *lane, struct lane_slot *slot)
+{
+        cu_event after = slot->tasks[0]->job->after;
+        cu_result error;
+
+        pthread_mutex_unlock(&lane->lock);
+        error = slot_issue(&slot->slot, after);
+        pthread_mutex_lock(&lane->lock);
+        if (lane->is_abandoned)
+                return;
+        if (error)
+                fail_slot(lane, slot, error);
+        else
+                record_done(lane, slot);
+        set_due(lane, slot);
+}
+
+static void stop_open_task(struct lane *lane)
+{
+        struct lane_task *task = open_task(lane);
+
+        if (!task ||
+            (!lane->is_closing && !atomic_load_explicit(task->job->stop, memory_order_relaxed)))
+                return;
+        task->is_issued = task->has_stopped = true;
+        task->has_failed = lane->is_closing;
+        if (!task->n_slots)
+                end_task(lane, task, how_it_ended(task));
+}
+
+/* False: there is nothing to issue, or no slot for it. */
+static bool issue(struct lane *lane)
+{
+        struct lane_slot *slot = NULL;
+        struct lane_task *task;
+
+        for (unsigned i = 0; i < LANE_SLOTS && !slot; i++)
+                if (!lane->slots[i].is_busy)
+                        slot = &lane->slots[i];
+        if (!slot)
+                return false;
+        task = open_task(lane);
+        if (!task)
+                task = begin_job(lane);
+        if (!task)
+                return false;
+        fill(lane, slot, task);
+        issue_slot(lane, slot);
+        return true;
+}
+
+/* ---- the thread ---- */
+
+static uint64_t next_look(const struct lane *lane, uint64_t now)
+{
+        uint64_t next = UINT64_MAX;
+
+        for (unsigned i = 0; i < LANE_SLOTS; i++) {
+                const struct lane_slot *slot = &lane->slots[i];
+                uint64_t late, look = slot->due_ns;
+
+                if (!slot->is_busy)
+                        continue;
+                if (look < now + POLL_NS_MIN) {
+                        late = now > slot->due_ns ? (now - slot->due_ns) / LATE_SHARE : 0;
+                        look = now + (late < POLL_NS_MIN   ? POLL_NS_MIN
+                                      : late > POLL_NS_MAX ? POLL_NS_MAX
+                                                           : late);
+                }
+                next = look < next ? look : next;
+        }
+        /* A job that waits for its caller's event here. */
+        if (next == UINT64_MAX && !STAILQ_EMPTY(&lane->jobs))
+                next = now + POLL_NS_MAX;
+        return next;
+}
+
+static void rest(struct lane *lane)
+{
+        uint64_t now = now_ns(), next = next_look(lane, now);
+        struct timespec until = timespec_of(next);
+
+        if (next == UINT64_MAX)
+                pthread_cond_wait(&lane->work, &lane->lock);
+        else
+                pthread_cond_timedwait(&lane->work, &lane->lock, &until);
+}
+
+static bool is_over(struct lane *lane)
+{
+        if (lane->is_abandoned)
+                return true;
+        if (lane->is_closing && !TAILQ_EMPTY(&lane->active) && now_ns() >= lane->close_by_ns)
+                lane->kit.on_error(lane->kit.error_context, CU_E_LAUNCH_TIMEOUT, true);
+        if (is_lost(lane))
+                lose_all(lane);
+        if (is_lost(lane) || lane->is_closing)
+                fail_queue(lane);
+        return lane->is_abandoned ||
+               (lane->is_closing && TAILQ_EMPTY(&lane->active) && STAILQ_EMPTY(&lane->jobs));
+}
+
+static void *run(void *argument)
+{
+        struct lane *lane = argument;
+        const struct cuda_driver *driver = lane->kit.slot->driver;
+        cu_context context;
+
+        prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
+        driver->context_push(lane->kit.context);
+        pthread_mutex_lock(&lane->lock);
+        while (!is_over(lane)) {
+                collect(lane);
+                stop_open_task(lane);
+                if (lane->is_abandoned || is_lost(lane) || (!lane->is_closing && issue(lane)))
+                        continue;
+                if (!lane->is_closing || !TAILQ_EMPTY(&lane->active))
+                        rest(lane);
+        }
+        pthread_mutex_unlock(&lane->lock);
+        driver->context_pop(&context);
+        return NULL;
+}
+
+/* ---- from outside ---- */
+
+static void init_locks(struct lane *lane)
+{
+        pthread_condattr_t monotonic;
+
+        pthread_mutex_init(&lane->lock, NULL);
+        pthread_condattr_init(&monotonic);
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+        pthread_cond_init(&lane->work, &monotonic);
+        pthread_condattr_destroy(&monotonic);
+}
+
+cu_result lane_init(struct lane *ret_lane, const struct lane_kit *kit, bool is_store,
+                    uint64_t staging_bytes)
+{
+        cu_result error;
+        unsigned n = 0;
+
+        *ret_lane = (struct lane){.kit = *kit, .is_store = is_store};
+        init_locks(ret_lane);
+        STAILQ_INIT(&ret_lane->jobs);
+        TAILQ_INIT(&ret_lane->active);
+        error = kit->slot->driver->stream_create(&ret_lane->tail, CU_STREAM_NON_BLOCKING, 0);
+        while (!error && n < LANE_SLOTS) {
+                error = slot_init(&ret_lane->slots[n].slot, kit->slot, 0,
+                                  staging_bytes / LANE_SLOTS);
+                n += !error;
+        }
+        if (error)
+                lane_deinit(ret_lane, false);
+        return error;
+}
+
+void lane_deinit(struct lane *lane, bool is_lost_now)
+{
+        for (unsigned i = 0; i < LANE_SLOTS && !is_lost_now; i++)
+                if (lane->slots[i].slot.kit)
+                        slot_deinit(&lane->slots[i].slot);
+        if (lane->tail && !is_lost_now)
+                lane->kit.slot->driver->stream_destroy(lane->tail);
+        pthread_cond_destroy(&lane->work);
+        pthread_mutex_destroy(&lane->lock);
+}
+
+int lane_start(struct lane *lane)
+{
+        sigset_t all, before;
+        int r;
+
+        /* The thread takes no signals: they are the application's. */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = pthread_create(&lane->thread, NULL, run, lane);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        return r ? err_raise(-r) : 0;
+}
+
+void lane_submit(struct lane *lane, struct kvt__page_job *job)
+{
+        pthread_mutex_lock(&lane->lock);
+        STAILQ_INSERT_TAIL(&lane->jobs, job, link);
+        pthread_cond_signal(&lane->work);
+        pthread_mutex_unlock(&lane->lock);
+}
+
+void lane_close(struct lane *lane, uint64_t by_ns)
+{
+        pthread_mutex_lock(&lane->lock);
+        lane->is_closing = true;
+        lane->close_by_ns = by_ns;
+        pthread_cond_signal(&lane->work);
+        pthread_mutex_unlock(&lane->lock);
+}
+
+static void abandon(struct lane *lane)
+{
+        pthread_mutex_lock(&lane->lock);
+        lane->is_abandoned = true;
+        while (!TAILQ_EMPTY(&lane->active))
+                end_task(lane, TAILQ_FIRST(&lane->active), KVT__PAGE_LOST);
+        fail_queue(lane);
+        pthread_mutex_unlock(&lane->lock);
+}
+
+bool lane_join(struct lane *lane, uint64_t by_ns)
+{
+        struct timespec until = timespec_of(by_ns + JOIN_NS);
+
+        if (!pthread_clockjoin_np(lane->thread, NULL, CLOCK_MONOTONIC, &until))
+                return true;
+        pthread_detach(lane->thread);
+        abandon(lane);
+        return false;
+}
+
+void lane_count(struct lane *lane, struct lane_counts *ret_counts)
+{
+        pthread_mutex_lock(&lane->lock);
+        *ret_counts = lane->counts;
+        pthread_mutex_unlock(&lane->lock);
+}

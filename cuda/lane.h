@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Lanes: one direction of one GPU, with a thread of its own, which takes jobs in order, puts
+ * their bytes into slots, and ends each job when the last slot that held some of it is done.
+ *
+ * The thread never waits inside the driver, with one exception (memory that is not registered
+ * goes through the driver's own buffers, which takes milliseconds): it asks the slots' events
+ * how far they are, when their bytes should be through by the rate seen so far, and sleeps on
+ * its condition meanwhile. So it sees new jobs, cancels and the end at once, costs no core, and
+ * a GPU that hangs does not hang it. Callbacks of the driver were no choice: they run on its
+ * thread, which would have to take the session's lock.
+ *
+ * What of a job had begun when the GPU was lost is KVT__PAGE_LOST; what had not is
+ * KVT__PAGE_FAILED.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/page_device.h"
+#include "cuda/choice.h"
+#include "cuda/driver.h"
+#include "cuda/kvtier-cuda.h"
+#include "cuda/registry.h"
+#include "cuda/slot.h"
+
+#define LANE_SLOTS 4u
+#define LANE_TASKS 256u                /* jobs that are in slots at a time */
+#define SLOT_BYTES (UINT64_C(8) << 20) /* in a slot that needs no staging */
+#define SLOT_JOBS  64u
+
+/* What a lane needs of its GPU and of the session's device. */
+struct lane_kit {
+        const struct slot_kit *slot;
+        cu_context context;
+        struct registry *registry;
+        const struct choice *choice;
+        struct kvt_session *session;
+        const struct kvt__page_host *host;
+        /* Told of errors, perhaps under the lane's lock; @is_lost: the GPU is gone. */
+        void (*on_error)(void *context, cu_result error, bool is_lost);
+        void *error_context;
+        const atomic_bool *is_lost; /* of the GPU */
+};
+
+/* A job, and how far it has come. */
+struct lane_task {
+        TAILQ_ENTRY(lane_task) link;
+        struct kvt__page_job *job; /* NULL: free */
+        struct kvt__page_walk walk;
+        struct kvt__page_run run; /* what is left of the last run that the walk gave */
+        enum kvt_cuda_strategy strategy;
+        uint32_t n_slots; /* in flight with some of it */
+        bool is_issued;   /* nothing of it is to be put into slots any more */
+        bool has_failed;
+        bool has_stopped;
+};
+
+TAILQ_HEAD(lane_tasks, lane_task);
+
+struct lane_slot {
+        struct slot slot;
+        bool is_busy;
+        uint64_t due_ns; /* when its bytes should be through */
+        uint64_t unregistered_bytes;
+        uint32_t n_tasks;
+        struct lane_task *tasks[SLOT_JOBS];
+};
+
+struct lane_counts {
+        struct kvt_cuda_counts moved[KVT_CUDA_STRATEGIES];
+        uint64_t unregistered_bytes;
+        uint64_t failed_jobs;
+};
+
+struct lane {
+        struct lane_kit kit;
+        bool is_store;
+        pthread_t thread;
+        pthread_mutex_t lock;
+        pthread_cond_t work;
+
+        /* under the lock */
+        STAILQ_HEAD(, kvt__page_job) jobs; /* not begun */
+        struct lane_tasks active;          /* begun, the oldest first */
+        bool is_closing;
+        bool is_abandoned; /* its jobs have been ended by another thread */
+        uint64_t close_by_ns;
+        struct lane_counts counts;
+
+        /* the thread's */
+        cu_stream tail; /* behind the slots: caller's events are recorded there */
+        struct lane_slot slots[LANE_SLOTS];
+        struct lane_task tasks[LANE_TASKS];
+        uint64_t through_ns; /* when all that was issued should be through */
+        double bytes_per_ns;
+        struct registry_extent extent; /* around the last address looked up */
+};
+
+/* With the context current. @staging_bytes: of all its slots. 0, or the driver's error. */
+cu_result lane_init(struct lane *ret_lane, const struct lane_kit *kit, bool is_store,
+                    uint64_t staging_bytes);
+/* Starts the thread. 0 or negative. */
+int lane_start(struct lane *lane);
+
+/* Any thread; never blocks. */
+void lane_submit(struct lane *lane, struct kvt__page_job *job);
+
+/* Ends all jobs, those in flight by waiting until @by_ns (CLOCK_MONOTONIC) at the latest. */
+void lane_close(struct lane *lane, uint64_t by_ns);
+/*
+ * Waits for the thread, a little beyond @by_ns. False: it hangs inside the driver; its jobs
+ * have been ended as lost, and the lane must stay where it is for ever.
+ */
+bool lane_join(struct lane *lane, uint64_t by_ns);
+/* After the thread has ended, with the context current. @is_lost: the driver is not asked. */
+void lane_deinit(struct lane *lane, bool is_lost);
+
+void lane_count(struct lane *lane, struct lane_counts *ret_counts);

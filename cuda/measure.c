@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <time.h>
+
+#include "cuda/measure.h"
+
+#define SLOTS      2u
+#define SCRATCH    (UINT64_C(16) << 20) /* of the arena's stand-in; pages lie twice as wide */
+#define BATCH      (UINT64_C(4) << 20)  /* of one slot, and no more than its staging buffer */
+#define RUNS_MAX   512u /* of what goes one by one, so that 4 KiB take no longer than 2 MiB */
+#define ROUNDS     2u   /* of which the faster counts: the first may have to wake things up */
+#define NS_PER_S   1e9
+#define TIMEOUT_NS UINT64_C(200000000) /* of one round: then the GPU is busy with other things */
+
+struct bench {
+        const struct measure *measure;
+        const struct cuda_driver *driver;
+        struct slot slots[SLOTS];
+        void *arena;
+        cu_address pages;
+};
+
+static uint64_t now_ns(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static bool may_go_on(const struct bench *bench, uint64_t until)
+{
+        return !atomic_load_explicit(&bench->measure->stop, memory_order_relaxed) &&
+               now_ns() < until;
+}
+
+/* False when it does not end in time, or in an error. */
+static bool wait_slot(struct bench *bench, struct slot *slot, uint64_t until)
+{
+        cu_result error;
+
+        do
+                error = slot_query(slot);
+        while (error == CU_E_NOT_READY && may_go_on(bench, until));
+        return !error;
+}
+
+/* Pages with as much room between them, in an order that no neighbours share. */
+static uint64_t page_of(const struct bench *bench, uint64_t i, uint64_t n, uint64_t run_bytes)
+{
+        uint64_t shuffled = n > 4 ? (i * (n / 2 + 1)) % n : i;
+
+        return bench->pages + shuffled * run_bytes * 2;
+}
+
+static void fill(struct bench *bench, struct slot *slot, uint64_t *at, uint64_t bytes,
+                 uint64_t run_bytes)
+{
+        while (*at < bytes) {
+                uint64_t in_run = *at % run_bytes;
+                struct slot_pair pair = {
+                        .page = page_of(bench, *at / run_bytes, bytes / run_bytes, run_bytes) +
+                                in_run,
+                        .arena = (uintptr_t)bench->arena + *at,
+                        .bytes = run_bytes - in_run,
+                };
+                uint64_t taken = slot_add(slot, &pair);
+
+                if (!taken)
+                        return;
+                *at += taken;
+        }
+}
+
+/* Moves @bytes; how long it took, or 0. Always waits for what it has issued. */
+static uint64_t move(struct bench *bench, enum kvt_cuda_strategy strategy, bool is_store,
+                     uint64_t bytes, uint64_t run_bytes)
+{
+        uint64_t start = now_ns(), until = start + TIMEOUT_NS, at = 0;
+        bool is_right = true;
+        unsigned i;
+
+        for (i = 0; at < bytes && is_right; i++) {
+                struct slot *slot = &bench->slots[i % SLOTS];
+
+                is_right = i < SLOTS || wait_slot(bench, slot, until);
+                slot_begin(slot, strategy, is_store, BATCH);
+                if (is_right)
+                        fill(bench, slot, &at, bytes, run_bytes);
+                is_right = is_right && slot->bytes && !slot_issue(slot, NULL);
+        }
+        for (unsigned j = 0; j < SLOTS && j < i; j++)
+                is_right = wait_slot(bench, &bench->slots[j], until) && is_right;
+        return is_right ? now_ns() - start : 0;
+}
+
+static void measure_one(struct bench *bench, unsigned row, unsigned way,
+                        enum kvt_cuda_strategy strategy)
+{
+        struct choice *choice = bench->measure->choice;
+        uint64_t run_bytes = choice->run_bytes[row], bytes = SCRATCH;
+        bool one_by_one = strategy == KVT_CUDA_PLAIN || strategy == KVT_CUDA_BATCH;
+        uint64_t best = 0;
+
+        if (one_by_one && bytes > run_bytes * RUNS_MAX)
+                bytes = run_bytes * RUNS_MAX;
+        for (unsigned i = 0; i < ROUNDS; i++) {
+                uint64_t ns = move(bench, strategy, way == KVT_CUDA_STORE, bytes, run_bytes);
+
+                if (!ns)
+                        return;
+                best = best && best < ns ? best : ns;
+        }
+        atomic_store(&choice->bytes_per_second[row][way][strategy],
+                     (double)bytes / (double)best * NS_PER_S);
+}
+
+static void measure_all(struct bench *bench)
+{
+        struct choice *choice = bench->measure->choice;
+
+        for (unsigned row = 0; row < CHOICE_ROWS; row++)
+                for (unsigned way = 0; way < 2; way++)
+                        for (unsigned i = 0; i < KVT_CUDA_STRATEGIES; i++)
+                                if (choice->allowed & (1u << i) &&
+                                    !atomic_load(&bench->measure->stop))
+                                        measure_one(bench, row, way, (enum kvt_cuda_strategy)i);
+        if (!atomic_load(&bench->measure->stop))
+                choice_decide(choice);
+}
+
+static bool open_bench(struct bench *bench, const struct measure *measure)
+{
+        cu_result error = 0;
+        unsigned n = 0;
+
+        *bench = (struct bench){.measure = measure, .driver = measure->kit->driver};
+        for (; n < SLOTS && !error; n++)
+                error = slot_init(&bench->slots[n], measure->kit, 0, measure->staging_bytes);
+        if (!error)
+                error = bench->driver->host_allocate(&bench->arena, SCRATCH,
+                                                     CU_HOST_ALLOC_PORTABLE);
+        if (!error)
+                error = bench->driver->allocate(&bench->pages, 2 * SCRATCH);
+        return !error;
+}
+
+static void close_bench(struct bench *bench)
+{
+        if (bench->pages)
+                bench->driver->release(bench->pages);
+        if (bench->arena)
+                bench->driver->host_free(bench->arena);
+        for (unsigned i = 0; i < SLOTS; i++)
+                if (bench->slots[i].kit)
+                        slot_deinit(&bench->slots[i]);
+}
+
+void measure_run(struct measure *measure)
+{
+        struct bench bench;
+        cu_context context;
+
+        measure->kit->driver->context_push(measure->context);
+        if (open_bench(&bench, measure))
+                measure_all(&bench);
+        close_bench(&bench);
+        measure->kit->driver->context_pop(&context);
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Slots: what is on its way at one time, as one batch of runs by one strategy on one stream.
+ *
+ * A lane has several, so that one gathers while another's copy is on the bus; none waits for
+ * another. begin() -> add() until it is full or enough -> issue() -> query() until it is done.
+ * Between issue and done nothing of the slot may change. One thread at a time, with the GPU's
+ * context current.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cuda/driver.h"
+#include "cuda/kvtier-cuda.h"
+#include "cuda/page_kernels.h"
+
+#define SLOT_RUNS_MAX  8192u /* of a kernel or of one batched copy */
+#define SLOT_PLAIN_MAX 256u  /* copies: more of them fill the stream's queue, which blocks */
+#define SLOT_SPANS_MAX 512u
+
+/* What a slot needs of its GPU. */
+struct slot_kit {
+        const struct cuda_driver *driver;
+        cu_function move_runs; /* NULL: no kernels */
+        uint32_t blocks;
+};
+
+/* A run of the arena that a staging buffer is copied to or from. */
+struct slot_span {
+        uint64_t arena;
+        uint64_t offset; /* in the staging buffer */
+        uint64_t bytes;
+};
+
+struct slot {
+        const struct slot_kit *kit;
+        cu_stream stream;
+        cu_event event; /* behind all that was issued */
+        cu_address staging;
+        uint64_t staging_bytes;    /* 0: none */
+        struct kvt_cuda_run *runs; /* in pinned memory, so that their upload needs no copy */
+        cu_address runs_there;     /* the same on the GPU */
+        uint64_t *batch;           /* targets, sources and lengths, SLOT_RUNS_MAX of each */
+
+        enum kvt_cuda_strategy strategy;
+        bool is_store;
+        uint64_t bytes; /* in it so far */
+        uint64_t bytes_max;
+        uint64_t extent; /* of the last pair */
+        bool is_recorded;
+        uint32_t n_runs;
+        uint32_t n_spans;
+        struct slot_span spans[SLOT_SPANS_MAX];
+};
+
+/* A run with both of its sides, before it is known in which direction it goes. */
+struct slot_pair {
+        uint64_t page;
+        uint64_t arena;
+        uint64_t bytes;
+        uint64_t extent; /* of the arena: a copy may not leave what was registered at once */
+};
+
+/* @staging may be 0. 0, or the driver's error, with nothing left behind. */
+cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, int priority,
+                    uint64_t staging_bytes);
+/* Nothing of it is in flight. */
+void slot_deinit(struct slot *slot);
+
+void slot_begin(struct slot *slot, enum kvt_cuda_strategy strategy, bool is_store,
+                uint64_t bytes_max);
+
+/* Takes the front of @pair: returns how many bytes, 0 when the slot is full. */
+uint64_t slot_add(struct slot *slot, const struct slot_pair *pair);
+
+/*
+ * Enqueues it, with @after (may be NULL) before whatever touches pages. Some of it may have
+ * been enqueued when it fails; query() tells when that has ended, too, if is_recorded is set.
+ * Otherwise nobody can.
+ */
+cu_result slot_issue(struct slot *slot, cu_event after);
+
+/* 0: done; CU_E_NOT_READY; or an error: what was issued ran into it. */
+cu_result slot_query(struct slot *slot);
