@@ -11,6 +11,7 @@ import pytest
 
 from conftest import eventually, layout
 from kvtier import (
+    Codec,
     Group,
     GroupKind,
     Objects,
@@ -341,3 +342,36 @@ def test_a_load_while_the_daemon_dies_ends(daemon, engine, other, fresh):
     eventually(lambda: engine.session.info().attached)
     call = engine.session.store_pages(engine.map, chunks(fresh, 1, [0, 1]), waited=True)
     assert call.wait().status is Status.OK
+
+
+def test_groups_with_a_codec_take_half_of_the_bytes_within_the_bounds(daemon):
+    shape = (N_PAGES, TOKENS, HEADS, 128)
+    page_bytes = TOKENS * HEADS * 128 * 2
+    random = np.random.default_rng(2)
+    floats = random.standard_normal(shape, dtype=np.float32)
+    numbers = (floats.view(np.uint32) >> 16).astype(np.uint16)  # bfloat16
+    kv = Group(
+        "kv", GroupKind.ATTENTION, page_tokens=TOKENS, page_bytes=page_bytes, codec=Codec.FP8_TILE128
+    )
+    what = layout("quantised", chunk_tokens=CHUNK, groups=[kv], kv_dtype="bfloat16")
+    digests, _ = digest_array(range(CHUNK), CHUNK)
+    with Session(what, socket=daemon.socket) as session:
+        pages = PageMap(session, [PageGroup.of([numbers])])
+        objects = Objects(digests, boundary_tokens=CHUNK)
+        objects.set_slots([1, 2], PAGES)
+        assert session.store_pages(pages, objects, waited=True).wait().status is Status.OK
+        objects = Objects(digests)
+        objects.set_slots([8, 5], PAGES)
+        assert session.load_pages(pages, objects, waited=True).wait().status is Status.OK
+    assert list(objects.nbytes) == [PAGES * page_bytes * 132 // 256]
+    back = (numbers[[8, 5]].astype(np.uint32) << 16).view(np.float32)
+    sent = (numbers[[1, 2]].astype(np.uint32) << 16).view(np.float32)
+    largest = np.abs(sent).max(axis=-1, keepdims=True)
+    assert (np.abs(back - sent) <= largest / 25).all()
+    assert not (back == sent).all()
+
+
+def test_a_codec_for_states_is_refused_by_the_groups_name(daemon):
+    state = Group("mamba", GroupKind.STATE, page_bytes=256, codec=Codec.MXFP8)
+    with pytest.raises(ValueError, match='"mamba": has no pages, so it takes no codec'):
+        Session(layout("quantised", groups=[state]), socket=daemon.socket)
