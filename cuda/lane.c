@@ -411,7 +411,10 @@ static void *run(void *argument)
         while (!is_over(lane)) {
                 collect(lane);
                 stop_open_task(lane);
-                if (lane->is_abandoned || is_lost(lane) || (!lane->is_closing && issue(lane)))
+                /* What the loss of the GPU has yet to end, is_over() ends. */
+                if (lane->is_abandoned || (is_lost(lane) && !TAILQ_EMPTY(&lane->active)))
+                        continue;
+                if (!is_lost(lane) && !lane->is_closing && issue(lane))
                         continue;
                 if (!lane->is_closing || !TAILQ_EMPTY(&lane->active))
                         rest(lane);
