@@ -22,6 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#pragma GCC visibility push(default)
+
 /* Results that tests name; the driver's numbers. */
 enum fake_cuda_result {
         FAKE_CUDA_OK = 0,
@@ -95,3 +97,5 @@ uint64_t fake_cuda_calls(const char *name);
 
 /* Host access to device memory: its address for the host. NULL outside of an allocation. */
 void *fake_cuda_bytes(uint64_t address, uint64_t bytes);
+
+#pragma GCC visibility pop

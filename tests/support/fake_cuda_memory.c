@@ -95,7 +95,8 @@ bool fake_is_in_use(const struct fake_range *range)
 
 static void *map(uint64_t bytes, int protection)
 {
-        void *base = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void *base = mmap(NULL, bytes, protection, flags, -1, 0);
 
         return base == MAP_FAILED ? NULL : base;
 }
