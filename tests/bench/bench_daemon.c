@@ -52,6 +52,11 @@ double bench_now(void)
 
 void bench_start_daemon(char *program)
 {
+        bench_start_daemon_of(program, BENCH_HOST, PIECE);
+}
+
+void bench_start_daemon_of(char *program, uint64_t host_bytes, uint64_t piece_bytes)
+{
         extern char **environ;
         char path[96], socket[96];
         char config_option[] = "--config";
@@ -69,7 +74,8 @@ void bench_start_daemon(char *program)
         fprintf(file,
                 "socket:\n  path: %s\nhost:\n  bytes: %lluMiB\n  piece_bytes: %lluMiB\n"
                 "metrics:\n  listen: off\nlog:\n  level: error\n",
-                socket, (unsigned long long)(BENCH_HOST / MIB), (unsigned long long)(PIECE / MIB));
+                socket, (unsigned long long)(host_bytes / MIB),
+                (unsigned long long)(piece_bytes / MIB));
         fclose(file);
         if (posix_spawn(&daemon_pid, program, NULL, NULL, arguments, environ))
                 bench_die(program, "cannot be started");
@@ -122,7 +128,7 @@ static int compare(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
-static double median(double *values, uint32_t n)
+double bench_median(double *values, uint32_t n)
 {
         qsort(values, n, sizeof(values[0]), compare);
         return values[n / 2];
@@ -131,7 +137,7 @@ static double median(double *values, uint32_t n)
 void bench_print_row(const char *name, const char *shape, double *values, double *limits,
                      uint32_t n)
 {
-        double value = median(values, n), limit = median(limits, n);
+        double value = bench_median(values, n), limit = bench_median(limits, n);
 
         printf("{\"name\": \"%s_%s\", \"value\": %.2f, \"unit\": \"GB/s\", \"limit\": %.2f, "
                "\"ratio\": %.3f, \"runs\": %u}\n",

@@ -16,6 +16,7 @@
 #define RUNS_MAX   64u
 
 void bench_start_daemon(char *program);
+void bench_start_daemon_of(char *program, uint64_t host_bytes, uint64_t piece_bytes);
 void bench_stop_daemon(void);
 
 struct kvt_session *bench_open(const struct kvt_layout *layout);
@@ -30,6 +31,9 @@ uint8_t *bench_memory(uint64_t bytes);
 
 /* Monotonic seconds. */
 double bench_now(void);
+
+/* Sorts them. */
+double bench_median(double *values, uint32_t n);
 
 /* One JSON line, of medians in GB/s. */
 void bench_print_row(const char *name, const char *shape, double *values, double *limits,
