@@ -399,6 +399,16 @@ static bool is_over(struct lane *lane)
                (lane->is_closing && TAILQ_EMPTY(&lane->active) && STAILQ_EMPTY(&lane->jobs));
 }
 
+/* False: nothing is to be done now. */
+static bool step(struct lane *lane)
+{
+        collect(lane);
+        if (lane->is_abandoned || is_lost(lane))
+                return true;
+        stop_open_task(lane);
+        return !lane->is_abandoned && !lane->is_closing && issue(lane);
+}
+
 static void *run(void *argument)
 {
         struct lane *lane = argument;
@@ -409,14 +419,9 @@ static void *run(void *argument)
         driver->context_push(lane->kit.context);
         pthread_mutex_lock(&lane->lock);
         while (!is_over(lane)) {
-                collect(lane);
-                stop_open_task(lane);
-                /* What the loss of the GPU has yet to end, is_over() ends. */
-                if (lane->is_abandoned || (is_lost(lane) && !TAILQ_EMPTY(&lane->active)))
+                if (!is_lost(lane) && step(lane))
                         continue;
-                if (!is_lost(lane) && !lane->is_closing && issue(lane))
-                        continue;
-                if (!lane->is_closing || !TAILQ_EMPTY(&lane->active))
+                if (!lane->is_abandoned && (!lane->is_closing || !TAILQ_EMPTY(&lane->active)))
                         rest(lane);
         }
         pthread_mutex_unlock(&lane->lock);

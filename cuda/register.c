@@ -62,6 +62,11 @@ static void on_error(void *context, cu_result error, bool is_lost)
         atomic_store_explicit(&cuda->is_lost, true, memory_order_release);
 }
 
+static void on_refused(void *context, cu_result error)
+{
+        on_error(context, error, false);
+}
+
 /* ---- GPUs ---- */
 
 static struct gpu *find_gpu(struct cuda *cuda, uint32_t ordinal)
@@ -279,6 +284,8 @@ static int make_registry(struct cuda *cuda)
         struct registry_options options = {
                 .driver = &cuda->driver,
                 .let_go = cuda->host->let_go,
+                .on_refused = on_refused,
+                .context = cuda,
                 .piece_bytes = cuda->options.piece_bytes,
                 .leaves_unregistered = cuda->options.flags & KVT_CUDA_NO_REGISTER,
         };

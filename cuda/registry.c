@@ -110,6 +110,15 @@ static struct arena *next_to_register(struct registry *registry, uint32_t *ret_p
         return best;
 }
 
+/* Once the session is gone nobody is there to be told. */
+static void tell_refused(struct registry *registry, cu_result error)
+{
+        pthread_mutex_lock(&registry->lock);
+        if (!registry->is_closing)
+                registry->options.on_refused(registry->options.context, error);
+        pthread_mutex_unlock(&registry->lock);
+}
+
 /* Only the thread frees arenas: this one stays while the lock is away. */
 static void register_piece(struct registry *registry, struct arena *arena, uint32_t i)
 {
@@ -126,6 +135,8 @@ static void register_piece(struct registry *registry, struct arena *arena, uint3
                 driver->host_unregister(base);
                 error = CU_E_INVALID_VALUE;
         }
+        if (error)
+                tell_refused(registry, error);
         pthread_mutex_lock(&registry->lock);
         arena->pieces[i] = (struct piece){error ? REFUSED : REGISTERED, there};
         if (error)

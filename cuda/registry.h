@@ -22,6 +22,8 @@ struct registry;
 struct registry_options {
         const struct cuda_driver *driver; /* copied */
         void (*let_go)(struct kvt__mapping *mapping);
+        void (*on_refused)(void *context, cu_result error); /* a piece; the session is open */
+        void *context;
         uint64_t piece_bytes;
         bool leaves_unregistered; /* all; to try the slow way */
 };
