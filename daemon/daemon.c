@@ -174,6 +174,7 @@ static void on_turn(uv_check_t *check)
         sessions_reap(daemon);
         removal_go_on(daemon);
         marks_go_on(daemon);
+        verify_go_on(daemon);
         if (daemon->phase == DAEMON_DRAINING && is_drained(daemon))
                 stop(daemon, "drained");
         if (daemon->phase == DAEMON_STOPPING && is_quiet(daemon))

@@ -7,6 +7,8 @@
 #include "daemon/verify.h"
 
 #define READS_IN_FLIGHT   4u
+/* Of one turn of the loop, those that fail at once included. */
+#define STARTS_PER_TURN   64u
 #define PROGRESS_EVERY_NS UINT64_C(200000000)
 
 struct verify_read {
@@ -53,7 +55,7 @@ static void finish(struct verify *verify)
         daemon_wake(daemon);
 }
 
-static void start_reads(struct verify *verify);
+static void go_on(struct verify *verify);
 
 static struct index_object *still_there(const struct verify_read *read)
 {
@@ -106,10 +108,7 @@ static void on_read(struct tier_read *tier_read, int result, const struct checks
         verify->n_reading--;
         judge(read, result);
         report(verify, false);
-        if (verify->session && !verify->at_end)
-                start_reads(verify);
-        if (!verify->n_reading)
-                finish(verify);
+        go_on(verify);
 }
 
 static struct index_object *next_stored(struct verify *verify)
@@ -159,21 +158,46 @@ static int start_read(struct verify *verify, struct verify_read *read,
         return 0;
 }
 
+static struct verify_read *free_read(struct verify *verify)
+{
+        for (unsigned i = 0; i < READS_IN_FLIGHT; i++)
+                if (!verify->reads[i].busy)
+                        return &verify->reads[i];
+        return NULL;
+}
+
+/* One object that cannot be read is not the end of the others. */
 static void start_reads(struct verify *verify)
 {
-        for (unsigned i = 0; i < READS_IN_FLIGHT; i++) {
-                struct index_object *object;
+        for (unsigned i = 0; i < STARTS_PER_TURN; i++) {
+                struct verify_read *read = free_read(verify);
+                struct index_object *object = read ? next_stored(verify) : NULL;
 
-                if (verify->reads[i].busy)
-                        continue;
-                object = next_stored(verify);
                 if (!object)
                         return;
-                if (start_read(verify, &verify->reads[i], object)) {
+                if (start_read(verify, read, object)) {
                         verify->progress.failed++;
                         verify->progress.done++;
                 }
         }
+}
+
+static void go_on(struct verify *verify)
+{
+        if (verify->session && !verify->at_end)
+                start_reads(verify);
+        if (verify->n_reading)
+                return;
+        if (verify->at_end || !verify->session)
+                finish(verify);
+        else
+                daemon_wake(verify->daemon); /* verify_go_on() */
+}
+
+void verify_go_on(struct daemon *daemon)
+{
+        if (daemon->verify && !daemon->verify->n_reading)
+                go_on(daemon->verify);
 }
 
 int verify_start(struct daemon *daemon, struct session *session,
@@ -199,9 +223,7 @@ int verify_start(struct daemon *daemon, struct session *session,
                 verify->reads[i].verify = verify;
         daemon->verify = verify;
         report(verify, true);
-        start_reads(verify);
-        if (!verify->n_reading)
-                finish(verify);
+        go_on(verify);
         return 0;
 }
 

@@ -30,6 +30,9 @@ int verify_start(struct daemon *daemon, struct session *session,
                                      const struct verify_progress *progress),
                  uint64_t request);
 
+/* After each turn of the loop: what could not be started in one turn is in the next. */
+void verify_go_on(struct daemon *daemon);
+
 /* Stops after the reads in flight, without further reports. */
 void verify_cancel(struct daemon *daemon);
 
