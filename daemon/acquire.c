@@ -520,7 +520,7 @@ void acquire_request(struct session *session, const struct wire_batch *batch)
 
         if (!assembly_add(session, batch, &acquire))
                 return;
-        status = check_pages(session, acquire);
+        status = session->no_loads ? KVT_WIRE_MISS : check_pages(session, acquire);
         if (!status)
                 status = start_waiting(session, acquire);
         if (status == KVT_WIRE_PENDING) {

@@ -290,7 +290,7 @@ void load_adopt(struct session *session, const struct wire_batch *batch)
 
         if (!assembly_add(session, batch, &assembly))
                 return;
-        status = adopt(session, assembly);
+        status = session->no_loads ? KVT_WIRE_MISS : adopt(session, assembly);
         if (status) {
                 count(session, METRICS_ADOPT, status);
                 load_refuse(session, assembly->request, status);

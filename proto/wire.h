@@ -124,8 +124,8 @@ struct wire_arena {
 _Static_assert(sizeof(struct wire_arena) == 72, "wire_arena");
 
 /* wire_attach.flags: what the library keeps from the engine, shown by `kvtierctl sessions` */
-#define WIRE_ATTACH_NO_LOADS  (1u << 1)
-#define WIRE_ATTACH_NO_STORES (1u << 2) /* its MARKs are refused, too */
+#define WIRE_ATTACH_NO_LOADS  (1u << 1) /* its ACQUIREs and ADOPTs miss */
+#define WIRE_ATTACH_NO_STORES (1u << 2) /* its RESERVEs and MARKs are refused */
 
 /* Followed by n_items x u16 shard (those on this node), then layout_bytes of encoding. */
 struct wire_attach {

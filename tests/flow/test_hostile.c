@@ -580,6 +580,55 @@ static void work_a_while(struct child *self, void *argument)
 
 #define N_CROWD 64
 
+static struct wire_client *open_with(uint32_t attach_flags)
+{
+        struct wire_client *client = calloc(1, sizeof(*client));
+
+        ck_assert_ptr_nonnull(client);
+        ck_assert(wire_client_connect(client, fixture.socket));
+        ck_assert_uint_eq(wire_client_hello(client, 0), KVT_WIRE_OK);
+        client->attach_flags = attach_flags;
+        ck_assert_uint_eq(wire_client_attach(client), KVT_WIRE_OK);
+        return client;
+}
+
+/* What a session says when it attaches holds, also when its library is none of ours. */
+START_TEST(a_session_gets_nothing_that_it_gave_up)
+{
+        struct wire_object known = wire_object(1, MIB), objects[2], unknown = wire_object(2, MIB);
+        struct wire_client *good, *blind, *silent;
+        struct wire_granted granted;
+
+        daemon_fixture_init(&fixture, NULL);
+        good = open_client();
+        blind = open_with(WIRE_ATTACH_NO_LOADS);
+        silent = open_with(WIRE_ATTACH_NO_STORES);
+        expect_service(good, 1);
+        ck_assert_uint_eq(wire_client_acquire(good, 0, &granted, &known, 1), KVT_WIRE_OK);
+
+        ck_assert_uint_eq(wire_client_acquire(blind, 0, NULL, &known, 1), KVT_WIRE_MISS);
+        ck_assert_uint_eq(wire_client_acquire(blind, WIRE_ACQUIRE_WAIT, NULL, &unknown, 1),
+                          KVT_WIRE_MISS);
+        ck_assert_uint_eq(wire_client_adopt(blind, granted.token, &known, 1), KVT_WIRE_MISS);
+        ck_assert_uint_eq(wire_client_get(silent, &known), KVT_WIRE_OK);
+        ck_assert_uint_eq(wire_client_adopt(silent, granted.token, &known, 1), KVT_WIRE_OK);
+
+        objects[0] = objects[1] = unknown;
+        objects[1].number = 3;
+        wire_client_reserve(silent, 7, objects, 2);
+        for (unsigned i = 0; i < 2; i++) {
+                ck_assert_uint_eq(objects[i].status, KVT_WIRE_REFUSED);
+                ck_assert_uint_eq(objects[i].lease, 0);
+        }
+        ck_assert_uint_eq(wire_client_put(blind, &unknown), KVT_WIRE_OK);
+        expect_service(good, 4);
+        close_client(good);
+        close_client(blind);
+        close_client(silent);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 START_TEST(sixty_four_clients_at_once_are_served)
 {
         struct child children[N_CROWD];
@@ -684,6 +733,7 @@ int main(void)
                 a_client_that_does_not_read_is_disconnected,
                 the_checksums_of_one_commit_are_bounded,
                 limits_of_a_session_hold,
+                a_session_gets_nothing_that_it_gave_up,
                 sixty_four_clients_at_once_are_served,
                 ten_thousand_connections_leave_nothing_behind,
                 NULL,

@@ -204,6 +204,7 @@ uint32_t wire_client_attach(struct wire_client *client)
         uint8_t layout[4096];
 
         attach.layout_bytes = (uint32_t)encode_layout(layout, sizeof(layout));
+        attach.flags = client->attach_flags;
         memcpy(attach.engine_id, client->engine_id, sizeof(attach.engine_id));
         message_builder_init(&builder, client->out, &attach, sizeof(attach));
         ck_assert(!message_append(&builder, layout, attach.layout_bytes, 0));

@@ -39,7 +39,8 @@ struct wire_client {
         struct wire_client_arena arenas[WIRE_CLIENT_ARENAS_MAX];
         unsigned n_arenas;
         uint32_t layout;
-        uint8_t engine_id[16]; /* sent by attach */
+        uint8_t engine_id[16]; /* sent by attach, */
+        uint32_t attach_flags; /* and these: WIRE_ATTACH_* */
         uint64_t last_request;
         _Alignas(8) uint8_t in[WIRE_MESSAGE_MAX];
         _Alignas(8) uint8_t out[WIRE_MESSAGE_MAX];
