@@ -5,42 +5,92 @@
 
 #define BUFFER_NUMBERS 4096u /* codes of one byte each */
 #define TILE_LEAST     32u   /* numbers */
-#define BUFFER_SCALES  (BUFFER_NUMBERS / TILE_LEAST * CODEC_SCALE_MAX)
-#define PADDING_MAX    CODEC_PAGE_ALIGN
+#define BUFFER_SCALES  (BUFFER_NUMBERS / TILE_LEAST * CODEC_SCALE_MAX + CODEC_PAGE_ALIGN)
 
-/* A place in the segments. It only moves on. */
-struct place {
-        const struct kvt_segment *segment;
-        uint64_t start; /* of the segment in the object */
-};
+/* ---- the walk ---- */
 
-struct copy {
-        const struct kvt__page_list *list;
-        const atomic_bool *stop;
-        bool is_store;
-        uint32_t tile_numbers, scale_bytes;
-        uint64_t page_tiles;
-        struct place codes, scales; /* within a page one is far ahead of the other */
-        uint64_t page_start;        /* in the object */
-        uint64_t tile;              /* the next of the page */
-};
+void kvt__tile_walk_init(struct kvt__tile_walk *ret_walk, const struct kvt__page_list *list)
+{
+        const struct kvt__page_group *group = list->group;
+
+        *ret_walk = (struct kvt__tile_walk){
+                .list = *list,
+                .tile_numbers = codec_tile_numbers(group->codec),
+                .scale_bytes = codec_scale_bytes(group->codec),
+                .page_tiles = group->page_bytes / codec_tile_bytes(group->codec),
+        };
+}
+
+/* Steps over @n tiles, to the next row, view or page behind the last of one. */
+static void step(struct kvt__tile_walk *walk, uint64_t n, uint64_t row_tiles)
+{
+        const struct kvt__page_group *group = walk->list.group;
+
+        walk->tile += n;
+        walk->row_tile += n;
+        if (walk->row_tile < row_tiles)
+                return;
+        walk->row_tile = 0;
+        if (++walk->row < group->views[walk->view].n_rows)
+                return;
+        walk->row = 0;
+        if (++walk->view < group->n_views)
+                return;
+        walk->view = 0;
+        walk->tile = 0;
+        walk->page_start += group->stored_bytes;
+        walk->slot++;
+}
+
+bool kvt__tile_walk_next(struct kvt__tile_walk *walk, uint64_t most, struct kvt__tile_run *ret_run)
+{
+        const struct kvt__page_group *group = walk->list.group;
+        const struct kvt__page_view *view = &group->views[walk->view];
+        uint64_t row_tiles = view->row_bytes / CODEC_NUMBER_BYTES / walk->tile_numbers;
+        uint64_t n = row_tiles - walk->row_tile, all_codes = walk->page_tiles * walk->tile_numbers;
+
+        if (walk->slot == walk->list.n_slots)
+                return false;
+        if (n > most)
+                n = most;
+        *ret_run = (struct kvt__tile_run){
+                .page = view->base + walk->list.slots[walk->slot] * view->page_stride +
+                        walk->row * view->row_stride +
+                        walk->row_tile * walk->tile_numbers * CODEC_NUMBER_BYTES,
+                .n_tiles = n,
+                .codes = walk->page_start + walk->tile * walk->tile_numbers,
+                .scales = walk->page_start + all_codes + walk->tile * walk->scale_bytes,
+        };
+        if (walk->tile + n == walk->page_tiles)
+                ret_run->pad_bytes = (uint32_t)(group->stored_bytes - all_codes -
+                                                walk->page_tiles * walk->scale_bytes);
+        step(walk, n, row_tiles);
+        return true;
+}
+
+uint8_t *kvt__object_at(struct kvt__object_place *place, uint64_t at, uint64_t *ret_bytes)
+{
+        while (at - place->start >= place->segment->bytes) {
+                place->start += place->segment->bytes;
+                place->segment++;
+        }
+        *ret_bytes = place->segment->bytes - (at - place->start);
+        return (uint8_t *)place->segment->address + (at - place->start);
+}
+
+/* ---- the copy ---- */
 
 /* Moves @length bytes between the object, from byte @at on, and @bytes. */
-static void move(const struct copy *copy, struct place *place, uint64_t at, uint8_t *bytes,
+static void move(struct kvt__object_place *place, bool is_store, uint64_t at, uint8_t *bytes,
                  uint64_t length)
 {
         while (length) {
-                uint64_t end = place->start + place->segment->bytes, part;
-                uint8_t *object;
+                uint64_t part;
+                uint8_t *object = kvt__object_at(place, at, &part);
 
-                if (at >= end) {
-                        place->start = end;
-                        place->segment++;
-                        continue;
-                }
-                part = end - at < length ? end - at : length;
-                object = (uint8_t *)place->segment->address + (at - place->start);
-                if (copy->is_store)
+                if (part > length)
+                        part = length;
+                if (is_store)
                         memcpy(object, bytes, part);
                 else
                         memcpy(bytes, object, part);
@@ -50,87 +100,41 @@ static void move(const struct copy *copy, struct place *place, uint64_t at, uint
         }
 }
 
-/* Tiles that lie together in the engine's memory; no more than the buffer holds. */
-static void copy_tiles(struct copy *copy, uint8_t *page, uint64_t n)
+/* Within a page one of the places is far ahead of the other. */
+struct places {
+        struct kvt__object_place codes, scales;
+};
+
+static void copy_run(const struct kvt__tile_walk *walk, const struct kvt__tile_run *run,
+                     bool is_store, struct places *places)
 {
-        uint8_t codec = copy->list->group->codec;
-        uint64_t codes_at = copy->page_start + copy->tile * copy->tile_numbers;
-        uint64_t scales_at = copy->page_start + copy->page_tiles * copy->tile_numbers +
-                             copy->tile * copy->scale_bytes;
+        uint8_t codec = walk->list.group->codec;
         uint8_t codes[BUFFER_NUMBERS], scales[BUFFER_SCALES];
+        uint64_t scales_bytes = run->n_tiles * walk->scale_bytes;
 
-        if (copy->is_store)
-                codec_encode(codec, page, n, codes, scales);
-        move(copy, &copy->codes, codes_at, codes, n * copy->tile_numbers);
-        move(copy, &copy->scales, scales_at, scales, n * copy->scale_bytes);
-        if (!copy->is_store)
-                codec_decode(codec, codes, scales, n, page);
-        copy->tile += n;
-}
-
-static bool copy_row(struct copy *copy, uint8_t *row, uint64_t bytes)
-{
-        uint64_t most = BUFFER_NUMBERS / copy->tile_numbers;
-        uint64_t left = bytes / CODEC_NUMBER_BYTES / copy->tile_numbers;
-
-        while (left) {
-                uint64_t n = left < most ? left : most;
-
-                if (atomic_load_explicit(copy->stop, memory_order_relaxed))
-                        return false;
-                copy_tiles(copy, row, n);
-                row += n * copy->tile_numbers * CODEC_NUMBER_BYTES;
-                left -= n;
+        if (is_store) {
+                codec_encode(codec, run->page, run->n_tiles, codes, scales);
+                /* Every byte of an object is defined, and equal pages are equal bytes. */
+                memset(scales + scales_bytes, 0, run->pad_bytes);
+                scales_bytes += run->pad_bytes;
         }
-        return true;
-}
-
-static bool copy_page(struct copy *copy, uint32_t slot)
-{
-        const struct kvt__page_group *group = copy->list->group;
-
-        for (uint32_t v = 0; v < group->n_views; v++) {
-                const struct kvt__page_view *view = &group->views[v];
-                uint8_t *page = view->base + slot * view->page_stride;
-
-                for (uint32_t r = 0; r < view->n_rows; r++)
-                        if (!copy_row(copy, page + r * view->row_stride, view->row_bytes))
-                                return false;
-        }
-        return true;
-}
-
-/* Every byte of an object is defined, and equal pages are equal objects. */
-static void pad_page(struct copy *copy)
-{
-        uint8_t zeros[PADDING_MAX] = {0};
-        uint64_t used = copy->page_tiles * (copy->tile_numbers + copy->scale_bytes);
-
-        if (copy->is_store)
-                move(copy, &copy->scales, copy->page_start + used, zeros,
-                     copy->list->group->stored_bytes - used);
+        move(&places->codes, is_store, run->codes, codes, run->n_tiles * walk->tile_numbers);
+        move(&places->scales, is_store, run->scales, scales, scales_bytes);
+        if (!is_store)
+                codec_decode(codec, codes, scales, run->n_tiles, run->page);
 }
 
 bool kvt__page_codec_copy(const struct kvt__page_list *list, bool is_store, const atomic_bool *stop)
 {
-        const struct kvt__page_group *group = list->group;
-        struct copy copy = {
-                .list = list,
-                .stop = stop,
-                .is_store = is_store,
-                .tile_numbers = codec_tile_numbers(group->codec),
-                .scale_bytes = codec_scale_bytes(group->codec),
-                .page_tiles = group->page_bytes / codec_tile_bytes(group->codec),
-                .codes = {list->segments, 0},
-                .scales = {list->segments, 0},
-        };
+        struct places places = {{list->segments, 0}, {list->segments, 0}};
+        struct kvt__tile_walk walk;
+        struct kvt__tile_run run;
 
-        for (uint32_t i = 0; i < list->n_slots; i++) {
-                if (!copy_page(&copy, list->slots[i]))
+        kvt__tile_walk_init(&walk, list);
+        while (kvt__tile_walk_next(&walk, BUFFER_NUMBERS / walk.tile_numbers, &run)) {
+                if (atomic_load_explicit(stop, memory_order_relaxed))
                         return false;
-                pad_page(&copy);
-                copy.page_start += group->stored_bytes;
-                copy.tile = 0;
+                copy_run(&walk, &run, is_store, &places);
         }
         return true;
 }
