@@ -100,7 +100,11 @@ static void load_kernels(struct gpu *gpu)
                 return;
         }
         if (driver->module_function(&gpu->slot_kit.move_runs, gpu->module, KVT_CUDA_MOVE_RUNS) ||
-            driver->module_function(&gpu->move_few, gpu->module, KVT_CUDA_MOVE_FEW))
+            driver->module_function(&gpu->move_few, gpu->module, KVT_CUDA_MOVE_FEW) ||
+            driver->module_function(&gpu->slot_kit.encode_tiles, gpu->module,
+                                    KVT_CUDA_ENCODE_TILES) ||
+            driver->module_function(&gpu->slot_kit.decode_tiles, gpu->module,
+                                    KVT_CUDA_DECODE_TILES))
                 gpu->slot_kit.move_runs = gpu->move_few = NULL;
 }
 
@@ -111,6 +115,11 @@ static bool has_staging(const struct gpu *gpu)
                         if (!gpu->lanes[way].slots[i].slot.staging_bytes)
                                 return false;
         return true;
+}
+
+bool gpu_converts(const struct gpu *gpu)
+{
+        return gpu->lanes[KVT_CUDA_STORE].converts && gpu->lanes[KVT_CUDA_LOAD].converts;
 }
 
 static uint32_t possible(const struct gpu *gpu)

@@ -56,6 +56,9 @@ struct gpu {
  */
 int gpu_new(struct gpu **ret_gpu, const struct gpu_kit *kit, uint32_t ordinal, struct why *why);
 
+/* Does it take groups with a codec: are there kernels, and staging buffers? */
+bool gpu_converts(const struct gpu *gpu);
+
 /* Ends all its jobs until @by_ns; false: it hangs or is lost, and is left as it is for ever. */
 void gpu_close_begin(struct gpu *gpu, uint64_t by_ns);
 bool gpu_close_end(struct gpu *gpu, uint64_t by_ns);

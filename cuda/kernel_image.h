@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The compiled kernels of page_kernels.cu, for all architectures, as the driver loads them. */
+/* The compiled kernels of kernels.cu, for all architectures, as the driver loads them. */
 #pragma once
 
 /* NULL: this build has none, since there was no nvcc. */

@@ -22,6 +22,10 @@
  * does the copies, and would go on after this one's death, when its leases are given to
  * others: registering is refused there.
  *
+ * The pages of a group with a codec are converted on the GPU, to the bits that the processor
+ * would give, between the pages and the staging buffers: they need kernels, and STAGED among the
+ * strategies; kvt_page_map_new() refuses them without.
+ *
  * A copy that fails is a failed object (KVT_IO_ERROR): it is not stored, or its pages are
  * undefined. When the GPU's context is lost, the session ends: everything completes with
  * KVT_UNAVAILABLE, the daemon keeps the leases from others until this process is gone, and the
@@ -151,7 +155,8 @@ struct kvt_cuda_copy {
  * For callers that hold leases themselves (kvt_reserve(), kvt_acquire()): enqueues the copy on
  * @stream, a CUstream of the GPU that has the pages, and returns. The lease has to be held
  * until the copy has ended there; what @copy names is read before this returns. Segments that
- * are not registered yet may make it wait for the stream. KVT_OK; KVT_IO_ERROR: some of it may
+ * are not registered yet may make it wait for the stream. KVT_OK; KVT_UNSUPPORTED: the group has
+ * a codec; KVT_IO_ERROR: some of it may
  * have been enqueued; KVT_UNAVAILABLE: the context is lost; KVT_INVALID, KVT_FORKED.
  */
 KVT_API enum kvt_status kvt_cuda_copy(struct kvt_session *session,

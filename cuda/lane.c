@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "cuda/lane.h"
+#include "cuda/tiles.h"
 
 #define NS_PER_SECOND  UINT64_C(1000000000)
 #define BYTES_PER_NS   50.0 /* of the bus, for when to look; being wrong costs a look */
@@ -157,17 +158,51 @@ static struct lane_task *free_task(struct lane *lane)
         return NULL;
 }
 
+static bool converts(const struct kvt__page_job *job)
+{
+        return job->list.group->codec != CODEC_NONE;
+}
+
+static bool ends_at_once(const struct lane *lane, const struct kvt__page_job *job,
+                         enum kvt__page_end *ret_end)
+{
+        bool has_stopped = atomic_load_explicit(job->stop, memory_order_relaxed);
+
+        *ret_end = has_stopped ? KVT__PAGE_STOPPED : KVT__PAGE_FAILED;
+        return has_stopped || (converts(job) && !lane->converts);
+}
+
 /* The first job that is to be copied at all; the others end here. It stays in the queue. */
 static struct kvt__page_job *next_job(struct lane *lane)
 {
         struct kvt__page_job *job;
+        enum kvt__page_end end;
 
-        while ((job = STAILQ_FIRST(&lane->jobs)) &&
-               atomic_load_explicit(job->stop, memory_order_relaxed)) {
+        while ((job = STAILQ_FIRST(&lane->jobs)) && ends_at_once(lane, job, &end)) {
                 STAILQ_REMOVE_HEAD(&lane->jobs, link);
-                end_job(lane, job, KVT__PAGE_STOPPED);
+                end_job(lane, job, end);
         }
         return job;
+}
+
+static enum kvt_cuda_strategy strategy_of(struct lane *lane, const struct kvt__page_job *job,
+                                          bool registered)
+{
+        return converts(job) ? KVT_CUDA_STAGED
+                             : choice_find(lane->kit.choice, lane->is_store,
+                                           choice_mean_run(&job->list), registered);
+}
+
+static void begin_walk(struct lane_task *task)
+{
+        const struct kvt__page_list *list = &task->job->list;
+
+        if (converts(task->job)) {
+                kvt__tile_walk_init(&task->tiles, list);
+                task->codes = task->scales = (struct kvt__object_place){list->segments, 0};
+        } else {
+                kvt__page_walk_init(&task->walk, list);
+        }
 }
 
 /* NULL: no job, no room for its task, or it has to wait. */
@@ -181,9 +216,8 @@ static struct lane_task *begin_job(struct lane *lane)
                 return NULL;
         STAILQ_REMOVE_HEAD(&lane->jobs, link);
         *task = (struct lane_task){.job = job};
-        task->strategy = choice_find(lane->kit.choice, lane->is_store, choice_mean_run(&job->list),
-                                     registered);
-        kvt__page_walk_init(&task->walk, &job->list);
+        task->strategy = strategy_of(lane, job, registered);
+        begin_walk(task);
         TAILQ_INSERT_TAIL(&lane->active, task, link);
         lane->counts.moved[task->strategy].jobs++;
         return task;
@@ -199,27 +233,34 @@ static struct lane_task *open_task(struct lane *lane)
 
 /* ---- slots that are filled ---- */
 
-/* False: the slot is full. */
-static bool put_run(struct lane *lane, struct lane_slot *slot, struct lane_task *task)
+struct slot_pair lane_find(struct lane *lane, const uint8_t *arena, uint64_t bytes)
 {
-        const struct registry_extent *extent = find_extent(lane, (uintptr_t)task->run.arena);
-        uint64_t in_extent = extent->end - (uintptr_t)task->run.arena;
-        struct slot_pair pair = {
-                .page = (uintptr_t)task->run.page,
-                .arena = extent->there + ((uintptr_t)task->run.arena - extent->start),
-                .bytes = task->run.bytes < in_extent ? task->run.bytes : in_extent,
-                .extent = extent->start,
-        };
-        uint64_t taken;
+        const struct registry_extent *extent = find_extent(lane, (uintptr_t)arena);
+        uint64_t in_extent = extent->end - (uintptr_t)arena;
 
         /* What nobody knows goes through the driver's buffers, as a whole. */
         if (!extent->is_registered && extent->end - extent->start == 1)
-                pair.bytes = task->run.bytes;
+                in_extent = bytes;
+        return (struct slot_pair){
+                .arena = extent->there + ((uintptr_t)arena - extent->start),
+                .bytes = bytes < in_extent ? bytes : in_extent,
+                .extent = extent->start,
+                .is_registered = extent->is_registered,
+        };
+}
+
+/* False: the slot is full. */
+static bool put_run(struct lane *lane, struct lane_slot *slot, struct lane_task *task)
+{
+        struct slot_pair pair = lane_find(lane, task->run.arena, task->run.bytes);
+        uint64_t taken;
+
+        pair.page = (uintptr_t)task->run.page;
         taken = slot_add(&slot->slot, &pair);
         task->run.page += taken;
         task->run.arena += taken;
         task->run.bytes -= taken;
-        if (!extent->is_registered)
+        if (!pair.is_registered)
                 slot->unregistered_bytes += taken;
         return taken;
 }
@@ -229,6 +270,10 @@ static bool put_task(struct lane *lane, struct lane_slot *slot, struct lane_task
 {
         slot->tasks[slot->n_tasks++] = task;
         task->n_slots++;
+        if (converts(task->job)) {
+                task->is_issued = tiles_put(lane, slot, task);
+                return task->is_issued;
+        }
         while (task->run.bytes || kvt__page_walk_next(&task->walk, &task->run))
                 if (!put_run(lane, slot, task))
                         return false;
@@ -242,9 +287,8 @@ static bool fits(struct lane *lane, const struct lane_slot *slot)
         struct kvt__page_job *job = slot->n_tasks < SLOT_JOBS ? next_job(lane) : NULL;
 
         return job && job->after == slot->tasks[0]->job->after &&
-               slot->slot.bytes < slot->slot.bytes_max &&
-               choice_find(lane->kit.choice, lane->is_store, choice_mean_run(&job->list),
-                           is_registered(lane, &job->list)) == slot->slot.strategy;
+               slot->slot.bytes < slot->slot.bytes_max && converts(job) == slot->slot.converts &&
+               strategy_of(lane, job, is_registered(lane, &job->list)) == slot->slot.strategy;
 }
 
 static void fill(struct lane *lane, struct lane_slot *slot, struct lane_task *task)
@@ -252,6 +296,7 @@ static void fill(struct lane *lane, struct lane_slot *slot, struct lane_task *ta
         slot->n_tasks = 0;
         slot->unregistered_bytes = 0;
         slot_begin(&slot->slot, task->strategy, lane->is_store, SLOT_BYTES);
+        slot->slot.converts = converts(task->job);
         while (task && put_task(lane, slot, task))
                 task = fits(lane, slot) ? begin_job(lane) : NULL;
 }
@@ -458,6 +503,9 @@ cu_result lane_init(struct lane *ret_lane, const struct lane_kit *kit, bool is_s
                                   staging_bytes / LANE_SLOTS);
                 n += !error;
         }
+        ret_lane->converts = !error && kit->slot->encode_tiles && kit->slot->decode_tiles;
+        for (unsigned i = 0; i < n; i++)
+                ret_lane->converts = ret_lane->converts && ret_lane->slots[i].slot.staging_bytes;
         if (error)
                 lane_deinit(ret_lane, false);
         return error;

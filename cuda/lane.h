@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/page_codec.h"
 #include "client/page_device.h"
 #include "cuda/choice.h"
 #include "cuda/driver.h"
@@ -51,7 +52,9 @@ struct lane_task {
         TAILQ_ENTRY(lane_task) link;
         struct kvt__page_job *job; /* NULL: free */
         struct kvt__page_walk walk;
-        struct kvt__page_run run; /* what is left of the last run that the walk gave */
+        struct kvt__page_run run;    /* what is left of the last run that the walk gave */
+        struct kvt__tile_walk tiles; /* in place of both, where the group has a codec */
+        struct kvt__object_place codes, scales; /* and where in the object it is */
         enum kvt_cuda_strategy strategy;
         uint32_t n_slots; /* in flight with some of it */
         bool is_issued;   /* nothing of it is to be put into slots any more */
@@ -79,6 +82,7 @@ struct lane_counts {
 struct lane {
         struct lane_kit kit;
         bool is_store;
+        bool converts; /* has what it takes for groups with a codec */
         pthread_t thread;
         pthread_mutex_t lock;
         pthread_cond_t work;
@@ -105,6 +109,12 @@ cu_result lane_init(struct lane *ret_lane, const struct lane_kit *kit, bool is_s
                     uint64_t staging_bytes);
 /* Starts the thread. 0 or negative. */
 int lane_start(struct lane *lane);
+
+/*
+ * For whoever fills slots, in the lane's thread: the front of @bytes of an arena, as much of it
+ * as the same holds for; the pair's page is left open.
+ */
+struct slot_pair lane_find(struct lane *lane, const uint8_t *arena, uint64_t bytes);
 
 /* Any thread; never blocks. */
 void lane_submit(struct lane *lane, struct kvt__page_job *job);

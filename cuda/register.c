@@ -333,6 +333,8 @@ static int cuda_new(struct cuda **ret_cuda, struct kvt_session *session,
                 close_all(cuda);
                 return r;
         }
+        if (gpu_converts(cuda->gpus[first_ordinal(cuda)]))
+                cuda->table.codecs = 1u << CODEC_FP8_TILE128 | 1u << CODEC_MXFP8;
         /* The caller's list need not stay. */
         cuda->options.devices = NULL;
         *ret_cuda = cuda;
@@ -563,6 +565,8 @@ enum kvt_status kvt_cuda_copy(struct kvt_session *session, const struct kvt_cuda
         group = cuda->host->find_group(copy->map, copy->group, copy->shard);
         if (!is_list(group, copy) || !find_gpu(cuda, group->place))
                 return KVT_INVALID;
+        if (group->codec)
+                return KVT_UNSUPPORTED;
         if (atomic_load(&cuda->is_lost))
                 return KVT_UNAVAILABLE;
         list = (struct kvt__page_list){.group = group,

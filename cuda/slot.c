@@ -73,6 +73,7 @@ void slot_begin(struct slot *slot, enum kvt_cuda_strategy strategy, bool is_stor
 {
         slot->strategy = strategy;
         slot->is_store = is_store;
+        slot->converts = false;
         slot->bytes = 0;
         slot->bytes_max = bytes_max;
         if (strategy == KVT_CUDA_STAGED && slot->staging_bytes < bytes_max)
@@ -121,19 +122,39 @@ static bool add_run(struct slot *slot, const struct slot_pair *pair, uint64_t ot
         return true;
 }
 
-static bool add_span(struct slot *slot, const struct slot_pair *pair, uint64_t bytes)
+static bool add_span(struct slot *slot, const struct slot_pair *pair, uint64_t offset,
+                     uint64_t bytes)
 {
         struct slot_span *last = slot->n_spans ? &slot->spans[slot->n_spans - 1] : NULL;
 
-        if (last && slot->extent == pair->extent && last->arena + last->bytes == pair->arena) {
+        if (last && slot->extent == pair->extent && last->arena + last->bytes == pair->arena &&
+            last->offset + last->bytes == offset) {
                 last->bytes += bytes;
                 return true;
         }
         if (slot->n_spans == SLOT_SPANS_MAX)
                 return false;
         slot->spans[slot->n_spans++] =
-                (struct slot_span){.arena = pair->arena, .offset = slot->bytes, .bytes = bytes};
+                (struct slot_span){.arena = pair->arena, .offset = offset, .bytes = bytes};
         return true;
+}
+
+bool slot_add_span(struct slot *slot, const struct slot_pair *pair, uint64_t offset)
+{
+        bool is_added = add_span(slot, pair, offset, pair->bytes);
+
+        slot->extent = pair->extent;
+        return is_added;
+}
+
+bool slot_has_room_for_tiles(const struct slot *slot)
+{
+        return slot->n_runs < SLOT_RUNS_MAX * sizeof(slot->runs[0]) / sizeof(slot->tiles[0]);
+}
+
+void slot_add_tiles(struct slot *slot, const struct kvt_cuda_tiles *tiles)
+{
+        slot->tiles[slot->n_runs++] = *tiles;
 }
 
 uint64_t slot_add(struct slot *slot, const struct slot_pair *pair)
@@ -147,7 +168,7 @@ uint64_t slot_add(struct slot *slot, const struct slot_pair *pair)
                 bytes = KVT_CUDA_RUN_MAX;
         /* Room for the run first: a span without one would copy what nobody gathered. */
         if (!bytes || (slot->n_runs == runs_max(slot) && uses_kernel(slot)) ||
-            (is_staged && !add_span(slot, pair, bytes)))
+            (is_staged && !add_span(slot, pair, slot->bytes, bytes)))
                 return 0;
         if (is_staged)
                 other = slot->staging + slot->bytes;
@@ -196,9 +217,17 @@ static cu_result copy_runs_as_batch(struct slot *slot)
         return copy_batch(slot, slot->n_runs);
 }
 
+static cu_function kernel_of(const struct slot *slot)
+{
+        if (!slot->converts)
+                return slot->kit->move_runs;
+        return slot->is_store ? slot->kit->encode_tiles : slot->kit->decode_tiles;
+}
+
 static cu_result launch(struct slot *slot)
 {
         const struct cuda_driver *driver = slot->kit->driver;
+        uint64_t run_bytes = slot->converts ? sizeof(slot->tiles[0]) : sizeof(slot->runs[0]);
         uint32_t warps = BLOCK_THREADS / WARP;
         uint32_t blocks = (slot->n_runs + warps - 1) / warps;
         void *arguments[] = {&slot->runs_there, &slot->n_runs};
@@ -212,9 +241,9 @@ static cu_result launch(struct slot *slot)
         if (blocks > slot->kit->blocks)
                 blocks = slot->kit->blocks;
         error = driver->copy(slot->runs_there, (uint64_t)(uintptr_t)slot->runs,
-                             slot->n_runs * sizeof(slot->runs[0]), slot->stream);
+                             slot->n_runs * run_bytes, slot->stream);
         return error ? error
-                     : driver->launch(slot->kit->move_runs, blocks, 1, 1, BLOCK_THREADS, 1, 1, 0,
+                     : driver->launch(kernel_of(slot), blocks, 1, 1, BLOCK_THREADS, 1, 1, 0,
                                       slot->stream, arguments, NULL);
 }
 

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cuda/codec_kernels.h"
 #include "cuda/driver.h"
 #include "cuda/kvtier-cuda.h"
 #include "cuda/page_kernels.h"
@@ -24,6 +25,7 @@
 struct slot_kit {
         const struct cuda_driver *driver;
         cu_function move_runs; /* NULL: no kernels */
+        cu_function encode_tiles, decode_tiles;
         uint32_t blocks;
 };
 
@@ -39,13 +41,18 @@ struct slot {
         cu_stream stream;
         cu_event event; /* behind all that was issued */
         cu_address staging;
-        uint64_t staging_bytes;    /* 0: none */
-        struct kvt_cuda_run *runs; /* in pinned memory, so that their upload needs no copy */
-        cu_address runs_there;     /* the same on the GPU */
-        uint64_t *batch;           /* targets, sources and lengths, SLOT_RUNS_MAX of each */
+        uint64_t staging_bytes; /* 0: none */
+        /* In pinned memory, so that their upload needs no copy; tiles where it converts. */
+        union {
+                struct kvt_cuda_run *runs;
+                struct kvt_cuda_tiles *tiles;
+        };
+        cu_address runs_there; /* the same on the GPU */
+        uint64_t *batch;       /* targets, sources and lengths, SLOT_RUNS_MAX of each */
 
         enum kvt_cuda_strategy strategy;
         bool is_store;
+        bool converts;  /* STAGED, and the kernel is one of codec_kernels.h */
         uint64_t bytes; /* in it so far */
         uint64_t bytes_max;
         uint64_t extent; /* of the last pair */
@@ -61,6 +68,7 @@ struct slot_pair {
         uint64_t arena;
         uint64_t bytes;
         uint64_t extent; /* of the arena: a copy may not leave what was registered at once */
+        bool is_registered;
 };
 
 /* @staging may be 0. 0, or the driver's error, with nothing left behind. */
@@ -74,6 +82,14 @@ void slot_begin(struct slot *slot, enum kvt_cuda_strategy strategy, bool is_stor
 
 /* Takes the front of @pair: returns how many bytes, 0 when the slot is full. */
 uint64_t slot_add(struct slot *slot, const struct slot_pair *pair);
+
+/*
+ * A slot that converts has in place of pairs tiles, for the kernel, and spans (of which the page
+ * does not count), for the copies; who fills it keeps @bytes and sees to the room for spans.
+ */
+bool slot_has_room_for_tiles(const struct slot *slot);
+void slot_add_tiles(struct slot *slot, const struct kvt_cuda_tiles *tiles);
+bool slot_add_span(struct slot *slot, const struct slot_pair *pair, uint64_t offset);
 
 /*
  * Enqueues it, with @after (may be NULL) before whatever touches pages. Some of it may have

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/codec_kernels.h"
 #include "cuda/page_kernels.h"
+#include "proto/codec.h"
 #include "tests/support/fake_cuda_state.h"
 
 /* ---- kernels ---- */
@@ -78,9 +80,64 @@ static bool move_runs(const struct fake_launch *launch)
         return true;
 }
 
+/* Both sides of a run have to be the device's. */
+static bool convert_run(const struct kvt_cuda_tiles *run, bool is_encode)
+{
+        uint8_t codec = (uint8_t)run->codec;
+        uint8_t *page = fake_reach(run->page, (uint64_t)run->n_tiles * codec_tile_bytes(codec));
+        uint8_t *codes = fake_reach(run->codes, (uint64_t)run->n_tiles * codec_tile_numbers(codec));
+        uint64_t n_scales = (uint64_t)run->n_tiles * codec_scale_bytes(codec);
+        uint8_t *scales = fake_reach(run->scales, n_scales + run->pad_bytes);
+
+        if (!codec || codec >= CODEC_COUNT || run->page % CODEC_NUMBER_BYTES || run->codes % 8 ||
+            run->scales % codec_scale_bytes(codec))
+                fake_misuse("a kernel is given tiles that it cannot read");
+        if (!page || !codes || !scales)
+                return false;
+        if (!is_encode) {
+                codec_decode(codec, codes, scales, run->n_tiles, page);
+                return true;
+        }
+        codec_encode(codec, page, run->n_tiles, codes, scales);
+        memset(scales + n_scales, 0, run->pad_bytes);
+        return true;
+}
+
+static bool convert_tiles(const struct fake_launch *launch, bool is_encode)
+{
+        uint64_t address;
+        uint32_t n;
+
+        memcpy(&address, launch->parameters, sizeof(address));
+        memcpy(&n, launch->parameters + sizeof(address), sizeof(n));
+        for (uint32_t i = 0; i < n; i++) {
+                struct kvt_cuda_tiles run;
+                uint8_t *at = fake_reach(address + i * sizeof(run), sizeof(run));
+
+                if (!at)
+                        return false;
+                memcpy(&run, at, sizeof(run));
+                if (!convert_run(&run, is_encode))
+                        return false;
+        }
+        return true;
+}
+
+static bool encode_tiles(const struct fake_launch *launch)
+{
+        return convert_tiles(launch, true);
+}
+
+static bool decode_tiles(const struct fake_launch *launch)
+{
+        return convert_tiles(launch, false);
+}
+
 static const struct fake_kernel kernels[] = {
         {KVT_CUDA_MOVE_RUNS, {8, 4}, move_runs},
         {KVT_CUDA_MOVE_FEW, {sizeof(struct kvt_cuda_few)}, move_few},
+        {KVT_CUDA_ENCODE_TILES, {8, 4}, encode_tiles},
+        {KVT_CUDA_DECODE_TILES, {8, 4}, decode_tiles},
 };
 
 const struct fake_kernel *fake_kernel_find(const char *name)

@@ -25,7 +25,10 @@ struct view {
 #define HALVES_AT   0u
 #define EXTRA_AT    (HALVES_AT + 2u * QUANT_PAGES * HALF + 2u)
 #define INDEX_AT    (EXTRA_AT - 2u + QUANT_PAGES * EXTRA_STEP + 64u)
-#define STATE_AT    (INDEX_AT + QUANT_PAGES * INDEX_STEP)
+#define WIDE_ROWS   2351u
+#define WIDE_STEP   264u
+#define WIDE_AT     (INDEX_AT + QUANT_PAGES * INDEX_STEP)
+#define STATE_AT    (WIDE_AT + QUANT_WIDE_PAGES * WIDE_ROWS * WIDE_STEP)
 #define IMAGE_BYTES (STATE_AT + QUANT_STATES * STATE_STEP)
 
 static const struct group {
@@ -51,6 +54,13 @@ static const struct group {
                          QUANT_PAGES,
                          1,
                          {{INDEX_AT, INDEX_STEP, INDEX, 0, 1}}},
+        [QUANT_WIDE] = {"wide",
+                        KVT_GROUP_ATTENTION,
+                        KVT_CODEC_FP8_TILE128,
+                        WIDE_ROWS * 256u,
+                        QUANT_WIDE_PAGES,
+                        1,
+                        {{WIDE_AT, WIDE_ROWS *WIDE_STEP, 256, WIDE_STEP, WIDE_ROWS}}},
         [QUANT_STATE] = {"state",
                          KVT_GROUP_STATE,
                          KVT_CODEC_NONE,

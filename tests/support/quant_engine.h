@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * An engine whose groups have codecs, for stories: keys and values in halves and a padded
- * tensor that no word larger than a number fits, indexer keys, states. What an object holds is
+ * tensor that no word larger than a number fits, indexer keys, wide pages of many short rows,
+ * states. What an object holds is
  * a function of its number: bf16 numbers of every kind. What comes back is held against
  * proto/codec.h, page by page.
  *
@@ -15,10 +16,11 @@
 
 #include "client/kvtier.h"
 
-enum { QUANT_KV, QUANT_INDEX, QUANT_STATE, QUANT_GROUPS };
+enum { QUANT_KV, QUANT_INDEX, QUANT_WIDE, QUANT_STATE, QUANT_GROUPS };
 
 #define QUANT_CHUNK_TOKENS 128u
-#define QUANT_PAGES        64u /* of the paged groups */
+#define QUANT_PAGES        64u /* of the paged groups, */
+#define QUANT_WIDE_PAGES   16u /* and of the wide one */
 #define QUANT_STATES       4u
 #define QUANT_SLOTS        8u /* of a chunk */
 #define QUANT_UNTOUCHED    0xee
