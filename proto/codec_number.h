@@ -44,6 +44,12 @@ CODEC_NUMBER uint32_t codec_bits(float number)
         return bits;
 }
 
+/* @a where the claim holds, or 0: without a branch, for loops that are to be wide. */
+CODEC_NUMBER uint32_t codec_if(int claim, uint32_t a)
+{
+        return a & (0u - (uint32_t)claim);
+}
+
 CODEC_NUMBER float codec_multiply(float a, float b)
 {
 #ifdef __CUDA_ARCH__
@@ -71,7 +77,8 @@ CODEC_NUMBER uint32_t codec_magnitude(uint32_t bf16)
         uint32_t magnitude = bf16 & 0x7fffu;
         uint32_t finite = magnitude < CODEC_BF16_LARGEST ? magnitude : CODEC_BF16_LARGEST;
 
-        return magnitude > CODEC_BF16_INFINITY || magnitude < CODEC_BF16_NORMAL ? 0 : finite;
+        return codec_if(magnitude <= CODEC_BF16_INFINITY, finite) &
+               codec_if(magnitude >= CODEC_BF16_NORMAL, ~0u);
 }
 
 /* ---- scales, of the largest magnitude of a tile ---- */
@@ -117,9 +124,10 @@ CODEC_NUMBER uint32_t codec_round_e4m3(float number)
 {
         uint32_t bits = codec_bits(number), exponent = bits >> 23;
         /* Below 2^-6 the step is 2^-9, whatever the exponent. */
-        uint32_t below = exponent < 121 ? 121 - exponent : 0;
+        uint32_t below = codec_if(exponent < 121, 121 - exponent);
         uint32_t shift = 20 + (below < 11 ? below : 11);
-        uint32_t digits = below ? (bits & 0x7fffffu) | 0x800000u : bits - (120u << 23);
+        uint32_t low = (bits & 0x7fffffu) | 0x800000u, high = bits - (120u << 23);
+        uint32_t digits = codec_if(exponent < 121, low) | codec_if(exponent >= 121, high);
         uint32_t code = (digits + (1u << (shift - 1)) - 1 + (digits >> shift & 1)) >> shift;
 
         return code < CODEC_E4M3_LARGEST ? code : CODEC_E4M3_LARGEST;
@@ -130,8 +138,7 @@ CODEC_NUMBER uint8_t codec_encode_number(uint32_t bf16, float inverse)
         float finite = codec_float(codec_magnitude(bf16) << 16);
         uint32_t code = codec_round_e4m3(codec_multiply(finite, inverse));
 
-        if ((bf16 & 0x7fffu) > CODEC_BF16_INFINITY)
-                code = CODEC_E4M3_NAN;
+        code |= codec_if((bf16 & 0x7fffu) > CODEC_BF16_INFINITY, CODEC_E4M3_NAN);
         return (uint8_t)((bf16 >> 8 & 0x80u) | code);
 }
 
@@ -139,13 +146,14 @@ CODEC_NUMBER uint8_t codec_encode_number(uint32_t bf16, float inverse)
 CODEC_NUMBER uint16_t codec_decode_number(uint32_t e4m3, float scale)
 {
         uint32_t code = e4m3 & 0x7fu;
-        float number = code < 8 ? (float)(int32_t)code * 0x1p-9f
-                                : codec_float((code << 20) + (120u << 23));
+        /* Below 2^-6 a code counts steps of 2^-9: 2^-6 + code * 2^-9 has it as its digits. */
+        uint32_t least = codec_if(code < 8, 121u << 23);
+        uint32_t exponent = codec_if(code < 8, 1u << 23) + (120u << 23);
+        float number = codec_float((code << 20) + exponent) - codec_float(least);
         uint32_t bits = codec_bits(codec_multiply(number, scale));
         uint32_t bf16 = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 
         bf16 = bf16 < CODEC_BF16_LARGEST ? bf16 : CODEC_BF16_LARGEST;
-        if (code == CODEC_E4M3_NAN)
-                bf16 = 0x7fc0u;
+        bf16 = codec_if(code != CODEC_E4M3_NAN, bf16) | codec_if(code == CODEC_E4M3_NAN, 0x7fc0u);
         return (uint16_t)((e4m3 & 0x80u) << 8 | bf16);
 }
