@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,25 @@ static size_t prefix(char *line, size_t size, enum log_level level, const char *
                                 level_names[level], event);
         }
         return used < 0 ? 0 : (size_t)used < size ? (size_t)used : size - 1;
+}
+
+struct log_value log_quoted(const char *text)
+{
+        struct log_value value;
+        char *at = value.text, *end = value.text + sizeof(value.text);
+
+        *at++ = '"';
+        /* Room for an escape, the last quote and the NUL. */
+        for (; *text && end - at >= 4; text++) {
+                bool escaped = *text == '"' || *text == '\\' || *text == '\n';
+
+                if (escaped)
+                        *at++ = '\\';
+                *at++ = *text == '\n' ? 'n' : *text;
+        }
+        *at++ = '"';
+        *at = '\0';
+        return value;
 }
 
 void log_event(enum log_level level, const char *event, const char *format, ...)

@@ -24,11 +24,23 @@ int log_level_parse(const char *name, enum log_level *ret_level);
 
 /*
  * @event is a word such as "session_open"; @format gives the rest as key=value pairs,
- * values with spaces in double quotes. Cut at 1,024 bytes. Control characters in the
- * result are replaced, so that no value can forge a line.
+ * values with spaces in double quotes: log_quoted(), unless their text is our own. Cut at
+ * 1,024 bytes. Control characters in the result are replaced, so that no value can forge
+ * a line.
  */
 void log_event(enum log_level level, const char *event, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
+
+struct log_value {
+        char text[768];
+};
+
+/*
+ * A value in double quotes, in which quotes, backslashes and newlines are escaped: no text
+ * of somebody else's can forge a pair. Cut where it is too long. Its text lives until the
+ * end of the statement that calls this: log_info("hello", "name=%s", log_quoted(name).text).
+ */
+struct log_value log_quoted(const char *text);
 
 #define log_error(event, ...) log_event(LOG_LEVEL_ERROR, event, __VA_ARGS__)
 #define log_warning(event, ...) log_event(LOG_LEVEL_WARNING, event, __VA_ARGS__)

@@ -186,8 +186,8 @@ static void tell_waiting(struct layout_assembly *assembly)
                         continue;
                 use_layout(session);
                 send_layout(session);
-                log_info("layout_complete", "session=%" PRIu64 " program=\"%s\" layout=%u",
-                         session->id, session->program, session->layout);
+                log_info("layout_complete", "session=%" PRIu64 " program=%s layout=%u",
+                         session->id, log_quoted(session->program).text, session->layout);
         }
 }
 
@@ -201,8 +201,8 @@ void attach_end(struct session *session)
 static void refuse(struct session *session, uint32_t status, const struct why *why)
 {
         session->daemon->metrics.attach_refused_total[METRICS_LAYOUT]++;
-        log_warning("attach_refused", "session=%" PRIu64 " status=%s reason=\"%s\"", session->id,
-                    status_name(status), why->text);
+        log_warning("attach_refused", "session=%" PRIu64 " status=%s reason=%s", session->id,
+                    status_name(status), log_quoted(why->text).text);
         attach_end(session);
 }
 
@@ -215,8 +215,9 @@ static void accept_session(struct session *session, const struct wire_attach *at
         session->state = SESSION_ATTACHED;
         session->daemon->metrics.sessions_opened_total++;
         if (!session->layout) {
-                log_info("layout_pending", "session=%" PRIu64 " program=\"%s\" missing=\"%s\"",
-                         session->id, session->program, attached->why);
+                log_info("layout_pending", "session=%" PRIu64 " program=%s missing=%s",
+                         session->id, log_quoted(session->program).text,
+                         log_quoted(attached->why).text);
                 return;
         }
         attached->layout = session->layout;

@@ -245,7 +245,8 @@ static void on_reload_signal(uv_signal_t *signal, int number)
         fresh = malloc(sizeof(*fresh));
         if (!fresh || arguments_load_config(daemon->arguments, fresh, &why)) {
                 daemon->metrics.config_reload_failures_total++;
-                log_error("reload_refused", "reason=\"%s\"", fresh ? why.text : "out of memory");
+                log_error("reload_refused", "reason=%s",
+                          log_quoted(fresh ? why.text : "out of memory").text);
         } else {
                 config_reload(&daemon->config, fresh, &changes);
                 apply_config(daemon);
@@ -350,7 +351,7 @@ static void start_pulse(struct daemon *daemon)
 static void on_nvme_notice(void *user, const char *text)
 {
         (void)user;
-        log_warning("nvme_notice", "text=\"%s\"", text);
+        log_warning("nvme_notice", "text=%s", log_quoted(text).text);
 }
 
 static void on_nvme_ready(void *user)
@@ -414,7 +415,7 @@ static void on_arena(void *user, const struct host_arena *arena)
 static void on_host_stalled(void *user, const char *reason)
 {
         (void)user;
-        log_warning("host_memory_short", "reason=\"%s\"", reason);
+        log_warning("host_memory_short", "reason=%s", log_quoted(reason).text);
 }
 
 static int open_host(struct daemon *daemon)
@@ -565,8 +566,8 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
                     ? start(daemon, arguments->format, &why)
                     : err_raise(-EIO);
         if (r) {
-                log_error("start_failed", "reason=\"%s\" error=\"%s\" at=%s", why.text,
-                          strerror(-r), err_where());
+                log_error("start_failed", "reason=%s error=\"%s\" at=%s",
+                          log_quoted(why.text).text, strerror(-r), err_where());
                 daemon->failed = true;
                 daemon->recovered = true;
                 daemon->phase = DAEMON_STOPPING;

@@ -149,6 +149,7 @@ void handshake_hello(struct session *session, const struct wire_hello *hello)
                      session->wants_table ? presence_table_fd(daemon->cache.presence) : -1);
         for (size_t i = 0; i < n_arenas; i++)
                 handshake_announce(session, host_arena_at(daemon->cache.host, i));
-        log_info("session_opened", "session=%" PRIu64 " pid=%d uid=%u program=\"%s\" admin=%d",
-                 session->id, (int)session->pid, session->uid, session->program, session->is_admin);
+        log_info("session_opened", "session=%" PRIu64 " pid=%d uid=%u program=%s admin=%d",
+                 session->id, (int)session->pid, session->uid, log_quoted(session->program).text,
+                 session->is_admin);
 }

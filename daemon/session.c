@@ -381,9 +381,9 @@ static void close_socket(struct session *session)
 
         log_info("session_closed",
                  "session=%" PRIu64
-                 " pid=%d uid=%u program=\"%s\" reason=%s leases=%u detail=\"%s\"",
-                 session->id, (int)session->pid, session->uid, session->program,
-                 session->close_reason, session->n_leases, session->close_detail);
+                 " pid=%d uid=%u program=%s reason=%s leases=%u detail=%s",
+                 session->id, (int)session->pid, session->uid, log_quoted(session->program).text,
+                 session->close_reason, session->n_leases, log_quoted(session->close_detail).text);
         drop_output(session);
         uv_poll_stop(&session->socket_poll);
         uv_close((uv_handle_t *)&session->socket_poll, on_handle_closed);
@@ -557,8 +557,8 @@ int session_new(struct daemon *daemon, int fd)
         if (!status)
                 return begin_session(daemon, steal_fd(&socket), &peer);
 
-        log_warning("session_refused", "pid=%d uid=%u reason=\"%s\"", (int)peer.pid, peer.uid,
-                    why.text);
+        log_warning("session_refused", "pid=%d uid=%u reason=%s", (int)peer.pid, peer.uid,
+                    log_quoted(why.text).text);
         handshake_refuse(socket, daemon->boot_id, status, why.text);
         close_fdp(&peer.pidfd);
         return 0;

@@ -57,6 +57,28 @@ START_TEST(no_value_can_forge_a_line)
 }
 END_TEST
 
+START_TEST(no_value_can_forge_a_pair)
+{
+        char quotes[4000];
+        struct log_value value;
+
+        log_info("attached", "model=%s tp=%d", log_quoted("a\" tp=9\n\\ \t").text, 1);
+        ck_assert_ptr_nonnull(strstr(written(), "model=\"a\\\" tp=9\\n\\\\ ?\" tp=1\n"));
+        log_info("attached", "model=%s", log_quoted("").text);
+        ck_assert_ptr_nonnull(strstr(written(), "model=\"\"\n"));
+        memset(quotes, '"', sizeof(quotes));
+        for (size_t shift = 0; shift < 2; shift++) {
+                quotes[0] = shift ? 'x' : '"';
+                quotes[sizeof(quotes) - 1] = '\0';
+                value = log_quoted(quotes);
+                ck_assert_uint_lt(strlen(value.text), sizeof(value.text));
+                ck_assert_uint_ge(strlen(value.text), sizeof(value.text) - 3);
+                /* Each quote but the first and the last has its backslash. */
+                ck_assert_str_eq(value.text + strlen(value.text) - 3, "\\\"\"");
+        }
+}
+END_TEST
+
 START_TEST(a_long_line_is_cut_and_still_ends)
 {
         char value[4000];
@@ -126,6 +148,7 @@ int main(void)
         tcase_add_checked_fixture(tcase, setup, NULL);
         tcase_add_test(tcase, a_line_has_time_level_event_and_pairs);
         tcase_add_test(tcase, no_value_can_forge_a_line);
+        tcase_add_test(tcase, no_value_can_forge_a_pair);
         tcase_add_test(tcase, a_long_line_is_cut_and_still_ends);
         tcase_add_test(tcase, lines_above_the_level_are_dropped);
         tcase_add_test(tcase, the_journal_gets_a_priority_instead_of_a_time);
