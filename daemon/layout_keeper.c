@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+
 #include "daemon/layout_keeper.h"
 #include "daemon/cache.h"
 #include "daemon/layout_table.h"
@@ -54,11 +56,14 @@ void layout_keeper_on_layout(void *user, const struct tier_layout *kept)
         struct layout_entry *entry;
         uint16_t layout;
 
-        if (index_layout(cache->index, kept->domain, &kept->id, &layout) ||
-            index_describe_layout(cache->index, layout, kept->encoding, kept->length) < 0) {
+        /* All numbers are taken: of no use in this run, but perhaps in the next one. */
+        if (index_layout(cache->index, kept->domain, &kept->id, &layout))
+                return;
+        if (index_describe_layout(cache->index, layout, kept->encoding, kept->length) == -EINVAL) {
                 cache->nvme->ops.forget_layout(cache->nvme, kept);
                 return;
         }
+        /* Without memory it is not known, and kept all the same. */
         entry = index_layout_at(cache->index, layout);
         entry->kept_bytes = kept->length;
 }

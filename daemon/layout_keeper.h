@@ -6,6 +6,8 @@
  * A layout is kept from before its first object is written down, and forgotten when it
  * has no objects and either the daemon starts or the tier's room for layouts is used up.
  * One that is unknown, or finds no room, is not kept: its objects are stored all the same.
+ * One whose encoding is not valid is forgotten when it is found at the start; one that the
+ * daemon finds no memory for is not.
  *
  * Loop thread only.
  */

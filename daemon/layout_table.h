@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Numbers for layouts: a boundary names its (domain, layout id) in two bytes. Numbers
- * begin at 1, never change and are never reused. Each keeps the presence seeds of its
- * banks, so that a fingerprint costs one hash.
+ * begin at 1, never change and are never reused: whoever holds one (objects, sessions,
+ * reservations, grants, notes on drops) need not be asked. They last for 65,535 layouts in
+ * a run of the daemon, which no engine comes near, but a client that makes layouts up may:
+ * then layouts that are new are refused until a restart, and known ones go on. Each number
+ * keeps the presence seeds of its banks, so that a fingerprint costs one hash.
  *
  * What a layout means is known once its encoding was seen: from an engine, or from the
  * NVMe tier, which keeps it over restarts. Encodings take at most

@@ -11,6 +11,16 @@
 
 static uint8_t encoding[LAYOUT_BYTES_MAX];
 static size_t length;
+static bool is_out_of_memory;
+
+/* Linked in the place of malloc(). */
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+        return is_out_of_memory ? NULL : __real_malloc(size);
+}
 
 /* A valid layout of about @bytes; @draft_tokens makes it another. */
 static struct digest encode(uint32_t draft_tokens, uint16_t bytes)
@@ -231,6 +241,53 @@ START_TEST(what_came_back_is_known_and_goes_when_nothing_needs_it)
 }
 END_TEST
 
+START_TEST(what_finds_no_memory_is_kept_for_the_next_start)
+{
+        struct cache cache;
+        struct tier_layout layout = {.encoding = encoding};
+        uint16_t number;
+
+        begin(&cache);
+        layout.id = encode(1, 0);
+        layout.length = (uint32_t)length;
+        ck_assert_int_eq(keep(&tier, &layout), 0);
+        is_out_of_memory = true;
+        layout_keeper_on_layout(&cache, &layout);
+        is_out_of_memory = false;
+        ck_assert_int_eq(index_layout(cache.index, 0, &layout.id, &number), 0);
+        ck_assert_ptr_null(index_layout_at(cache.index, number)->encoding);
+        ck_assert_uint_eq(n_kept, 1);
+        /* An engine tells what it means: it need not be kept again. */
+        ck_assert_int_eq(index_describe_layout(cache.index, number, encoding, length), 0);
+        layout_keeper_keep(&cache, number);
+        ck_assert_uint_eq(n_kept, 1);
+        layout_keeper_forget_unused(&cache);
+        ck_assert_uint_eq(n_kept, 0);
+        index_free(cache.index);
+}
+END_TEST
+
+START_TEST(layouts_without_a_number_are_kept_for_the_next_start)
+{
+        struct cache cache;
+        struct tier_layout layout = {.encoding = encoding};
+        struct digest id = {{0}};
+        uint16_t number;
+
+        begin(&cache);
+        for (uint32_t i = 1; i <= LAYOUT_TABLE_MAX; i++) {
+                memcpy(id.bytes, &i, sizeof(i));
+                ck_assert_int_eq(index_layout(cache.index, 0, &id, &number), 0);
+        }
+        layout.id = encode(1, 0);
+        layout.length = (uint32_t)length;
+        ck_assert_int_eq(keep(&tier, &layout), 0);
+        layout_keeper_on_layout(&cache, &layout);
+        ck_assert_uint_eq(n_kept, 1);
+        index_free(cache.index);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("layout_table");
@@ -244,6 +301,8 @@ int main(void)
         tcase_add_test(tcase, layouts_without_objects_make_way_and_keep_what_placement_needs);
         tcase_add_test(tcase, a_layout_is_kept_once_and_unused_ones_make_way);
         tcase_add_test(tcase, what_came_back_is_known_and_goes_when_nothing_needs_it);
+        tcase_add_test(tcase, what_finds_no_memory_is_kept_for_the_next_start);
+        tcase_add_test(tcase, layouts_without_a_number_are_kept_for_the_next_start);
         suite_add_tcase(suite, tcase);
         runner = srunner_create(suite);
         srunner_run_all(runner, CK_NORMAL);
