@@ -104,6 +104,7 @@ void admin_mark(struct session *session, uint64_t request, const char *name,
         struct digest digest;
         json_t *error = NULL;
         uint16_t layout = 0;
+        int r = 0;
 
         if (!text || !admin_parse_digest(text, &digest))
                 error = admin_error("%s: \"digest\" must be 64 hex digits: see kvtierctl ls", name);
@@ -111,8 +112,12 @@ void admin_mark(struct session *session, uint64_t request, const char *name,
                 error = admin_error("%s: what? \"below\", \"prefix\" or both", name);
         else
                 error = find_boundary(session->daemon, arguments, &digest, &layout);
-        if (!error && !mark_by_admin(session, request, layout, &digest, flags,
-                                     strcmp(name, "reclaim") ? on_pin_end : on_reclaim_end))
+        if (!error)
+                r = mark_by_admin(session, request, layout, &digest, flags,
+                                  strcmp(name, "reclaim") ? on_pin_end : on_reclaim_end);
+        if (!error && !r)
                 return;
+        if (r == -EBUSY)
+                error = admin_error("%s: too many marks wait to be done: try again later", name);
         admin_reply(session, request, error, false);
 }

@@ -78,9 +78,14 @@ static bool has_more(const struct mark_job *job, const struct budget *budget)
         return budget->steps && budget->drops && job->daemon->cache.n_forgetting < FORGETS_MAX;
 }
 
+static void take_steps(struct budget *budget, uint64_t n)
+{
+        budget->steps -= n < budget->steps ? (uint32_t)n : budget->steps;
+}
+
 static void take_step(struct budget *budget)
 {
-        budget->steps -= budget->steps > 0;
+        take_steps(budget, 1);
 }
 
 /* ---- reclaiming ---- */
@@ -118,10 +123,11 @@ static uint32_t n_objects(struct index *index, const struct index_boundary *boun
         return n;
 }
 
-static void keep(struct mark_job *job, const struct index_boundary *boundary)
+static void keep(struct mark_job *job, const struct index_boundary *boundary, struct budget *budget)
 {
         uint32_t n = n_objects(job->daemon->cache.index, boundary);
 
+        take_steps(budget, n);
         job->result.kept += n;
         job->daemon->metrics.reclaim_kept_objects_total += n;
 }
@@ -200,7 +206,7 @@ static bool walk(struct mark_job *job, struct budget *budget)
                 if (boundary->layout != job->layout || !is_below(job, boundary, budget))
                         continue;
                 if (is_pinned(job, boundary))
-                        keep(job, boundary);
+                        keep(job, boundary, budget);
                 else
                         reclaim_objects(job, boundary, budget);
         }
@@ -209,7 +215,8 @@ static bool walk(struct mark_job *job, struct budget *budget)
 
 /* ---- prefixes ---- */
 
-static bool is_leased(struct mark_job *job, const struct index_boundary *boundary)
+static bool is_leased(struct mark_job *job, const struct index_boundary *boundary,
+                      struct budget *budget)
 {
         struct cache *cache = &job->daemon->cache;
 
@@ -221,20 +228,22 @@ static bool is_leased(struct mark_job *job, const struct index_boundary *boundar
 
                 if (copy && copy->n_leases)
                         return true;
+                take_step(budget);
                 id = object->next;
         }
         return false;
 }
 
 /* OK, or why the climb ends below this boundary. A blob that serves it needs it, too. */
-static uint32_t judge(struct mark_job *job, const struct index_boundary *boundary)
+static uint32_t judge(struct mark_job *job, const struct index_boundary *boundary,
+                      struct budget *budget)
 {
         if (is_pinned(job, boundary)) {
-                keep(job, boundary);
+                keep(job, boundary, budget);
                 return KVT_WIRE_REFUSED;
         }
         if (boundary->n_children > job->children || boundary->first_cover ||
-            is_leased(job, boundary))
+            is_leased(job, boundary, budget))
                 return KVT_WIRE_BUSY;
         return KVT_WIRE_OK;
 }
@@ -260,7 +269,7 @@ static bool climb_one(struct mark_job *job, struct mark_item *item, struct budge
         const struct index_boundary *boundary = index_find_boundary(index, job->layout, &job->next);
         const struct index_boundary *above;
         bool stays;
-        uint32_t status = boundary ? judge(job, boundary) : KVT_WIRE_MISS;
+        uint32_t status = boundary ? judge(job, boundary, budget) : KVT_WIRE_MISS;
 
         take_step(budget);
         if (item->status == KVT_WIRE_PENDING)
@@ -339,9 +348,13 @@ static uint32_t name_one(struct mark_job *job, const struct mark_item *item)
 
 static bool name_all(struct mark_job *job, struct budget *budget)
 {
+        const struct pin_table *pins = index_pins(job->daemon->cache.index);
+
         for (; job->at < job->n && has_more(job, budget); job->at++) {
+                uint64_t before = pins->n_steps;
+
                 job->items[job->at].status = name_one(job, &job->items[job->at]);
-                take_step(budget);
+                take_steps(budget, 1 + pins->n_steps - before);
         }
         return job->at == job->n;
 }
@@ -424,6 +437,12 @@ void marks_go_on(struct daemon *daemon)
                 daemon_wake(daemon);
 }
 
+static bool may_wait(const struct session *session, uint32_t n)
+{
+        return session->n_mark_items + n <= SESSION_ITEMS_MAX &&
+               session->daemon->marks.n_items + n <= ITEMS_MAX;
+}
+
 static struct mark_job *job_new(struct session *session, uint64_t request, uint16_t layout,
                                 uint32_t n)
 {
@@ -461,8 +480,7 @@ void mark_request(struct session *session, const struct wire_batch *batch)
 
         if (!assembly_add(session, batch, &assembly))
                 return;
-        if (!session->no_stores && session->n_mark_items + assembly->n <= SESSION_ITEMS_MAX &&
-            session->daemon->marks.n_items + assembly->n <= ITEMS_MAX) {
+        if (!session->no_stores && may_wait(session, assembly->n)) {
                 job = job_new(session, assembly->request, session->layout, assembly->n);
                 status = KVT_WIRE_NO_MEMORY;
         }
@@ -479,8 +497,11 @@ int mark_by_admin(struct session *session, uint64_t request, uint16_t layout,
                   void (*on_end)(struct session *session, uint64_t request,
                                  const struct mark_result *result))
 {
-        struct mark_job *job = job_new(session, request, layout, 1);
+        struct mark_job *job;
 
+        if (!may_wait(session, 1))
+                return -EBUSY;
+        job = job_new(session, request, layout, 1);
         if (!job)
                 return err_raise(-ENOMEM);
         job->by_admin = true;

@@ -5,7 +5,7 @@
  *
  * A request is a job; jobs are done one after another, in slices, one slice a turn of the
  * loop, and with only so many deletes queued in the tier below. They wait for the end of
- * recovery. What is reclaimed leaves the index in that turn; who holds a lease on it, or
+ * recovery. A slice ends with what uses it up: a pin goes to the root in one. What is reclaimed leaves the index in that turn; who holds a lease on it, or
  * writes it down, keeps the bytes until he lets go.
  *
  * Below: the tree has no lists of children. One walk over all boundaries asks each whether
@@ -47,7 +47,8 @@ void mark_request(struct session *session, const struct wire_batch *batch);
 
 /*
  * The same for kvtierctl, whose pins are the daemon's: one boundary, @flags as in
- * wire_mark_item. 0 or -ENOMEM; @on_end comes later unless the session goes.
+ * wire_mark_item. 0, -EBUSY (too many wait) or -ENOMEM; @on_end comes later unless the
+ * session goes.
  */
 int mark_by_admin(struct session *session, uint64_t request, uint16_t layout,
                   const struct digest *digest, uint32_t flags,

@@ -68,11 +68,15 @@ static void for_objects(struct index *index, const struct index_boundary *bounda
                         void (*change)(struct pin_table *pins, struct index_object *object,
                                        enum index_tier tier))
 {
+        struct pin_table *pins = index_pins(index);
+
+        pins->n_steps++;
         for (uint32_t id = boundary->first_object; id;) {
                 struct index_object *object = index_object_at(index, id);
 
                 for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)
-                        change(index_pins(index), object, tier);
+                        change(pins, object, tier);
+                pins->n_steps++;
                 id = object->next;
         }
 }
@@ -81,16 +85,18 @@ static void for_objects(struct index *index, const struct index_boundary *bounda
 static void add_up(struct index *index, const struct index_boundary *boundary,
                    uint64_t ret_bytes[INDEX_N_TIERS])
 {
-        const struct pin_table *pins = index_pins(index);
+        struct pin_table *pins = index_pins(index);
 
         for (; boundary && !pins->holds[index_boundary_id(index, boundary)];
              boundary = parent_of(index, boundary)) {
+                pins->n_steps++;
                 for (uint32_t id = boundary->first_object; id;) {
                         const struct index_object *object = index_object_at(index, id);
 
                         for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)
                                 if (index_object_is_in(object, tier))
                                         ret_bytes[tier] += pin_space(object->raw_bytes, tier);
+                        pins->n_steps++;
                         id = object->next;
                 }
         }

@@ -34,6 +34,7 @@ struct pin_table {
         uint32_t n_held; /* boundaries */
         uint64_t bytes[INDEX_N_TIERS];
         uint64_t bytes_max[INDEX_N_TIERS];
+        uint64_t n_steps; /* boundaries and objects looked at so far: what pins have cost */
 };
 
 /* No limits yet: nothing can be protected. 0 or -ENOMEM. */

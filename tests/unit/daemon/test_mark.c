@@ -304,6 +304,29 @@ START_TEST(a_pin_below_keeps_its_chain_and_lets_the_rest_go)
 }
 END_TEST
 
+/* Each goes up to the root before it knows that there is no room for it. */
+START_TEST(long_chains_are_not_pinned_in_one_turn)
+{
+        unsigned n_turns = 0;
+
+        setup(N_NAMES);
+        for (uint32_t name = 1; name < 3000; name++)
+                store(name, name - 1);
+        for (unsigned i = 0; i < 20; i++)
+                begin(2999, WIRE_MARK_PIN);
+        index_pins(daemon_->cache.index)->bytes_max[INDEX_NVME] = 0;
+        for (; daemon_->marks.n_items; n_turns++) {
+                uint64_t before = index_pins(daemon_->cache.index)->n_steps;
+
+                marks_go_on(daemon_);
+                ck_assert_uint_le(index_pins(daemon_->cache.index)->n_steps - before, 2 * 8192);
+        }
+        ck_assert_uint_ge(n_turns, 10);
+        ck_assert_uint_eq(result.status, KVT_WIRE_REFUSED);
+        teardown();
+}
+END_TEST
+
 START_TEST(marks_wait_for_the_end_of_recovery)
 {
         setup(N_NAMES);
@@ -381,6 +404,8 @@ START_TEST(what_waits_is_bounded_for_a_session_and_in_all)
         }
         ask_for(1);
         ck_assert_uint_eq(answered(pair[1]), KVT_WIRE_REFUSED);
+        ck_assert_int_eq(mark_by_admin(session, 8, 1, &(struct digest){{1}}, WIRE_MARK_PIN, NULL),
+                         -EBUSY);
         daemon_->recovered = true;
         while (daemon_->marks.n_items)
                 marks_go_on(daemon_);
@@ -407,6 +432,7 @@ int main(void)
         tcase_add_test(tcase, no_more_is_forgotten_at_once_than_the_tier_is_asked_to_bear);
         tcase_add_test(tcase, a_prefix_ends_where_something_else_begins);
         tcase_add_test(tcase, a_pin_below_keeps_its_chain_and_lets_the_rest_go);
+        tcase_add_test(tcase, long_chains_are_not_pinned_in_one_turn);
         tcase_add_test(tcase, marks_wait_for_the_end_of_recovery);
         tcase_add_test(tcase, what_waits_is_bounded_for_a_session_and_in_all);
         suite_add_tcase(suite, tcase);
