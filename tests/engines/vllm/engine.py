@@ -11,6 +11,8 @@ that the engine is ready; what vLLM prints goes to standard error. Requests:
   {"kill_at_load": pid}             the next load finds this process killed
   {"stored": true}                  what was stored: (group, tokens up to its end, first bytes)
   {"metrics": true}                 vLLM's metrics that are of kvtier or external hits
+  {"page": true}                    the lines of its Prometheus page that are of kvtier
+  {"backends": true}                what lays out the pages of each layer
 """
 import json
 import os
@@ -29,7 +31,7 @@ SEEN_BYTES = 256
 
 
 class Engine:
-    def __init__(self, model, extra=None, **options):
+    def __init__(self, model, extra=None, connector="KvtierConnector", **options):
         from vllm import LLM
         from vllm.config import KVTransferConfig
 
@@ -43,7 +45,7 @@ class Engine:
             seed=0,
             disable_log_stats=False,
             kv_transfer_config=KVTransferConfig(
-                kv_connector="KvtierConnector",
+                kv_connector=connector,
                 kv_connector_module_path="kvtier.vllm",
                 kv_role="kv_both",
                 kv_connector_extra_config=extra or {},
@@ -114,6 +116,18 @@ class Engine:
             if ("kvtier" in metric.name or "external" in metric.name) and hasattr(metric, "value")
         }
 
+    @staticmethod
+    def page():
+        from prometheus_client import generate_latest
+
+        return [line for line in generate_latest().decode().splitlines() if "kvtier" in line]
+
+    @staticmethod
+    def backends():
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        return get_kv_transfer_group().connector_worker.spec.backends
+
     def answer(self, request):
         if "prompts" in request:
             return self.generate(**request)
@@ -123,6 +137,10 @@ class Engine:
             return self.stored
         if "metrics" in request:
             return self.metrics()
+        if "page" in request:
+            return self.page()
+        if "backends" in request:
+            return self.backends()
         return self.llm.reset_prefix_cache(reset_connector="reset" in request)
 
     def close(self):

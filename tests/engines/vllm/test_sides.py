@@ -7,7 +7,7 @@ import pytest
 import torch
 from vllm.v1.kv_offload.base import GPULoadStoreSpec, ReqContext, make_offload_key
 
-from kvtier import GroupKind, Session
+from kvtier import GroupKind, Session, Status
 from kvtier.vllm.engine import Engine, GroupFacts
 from kvtier.vllm.manager import KvtierManager
 from kvtier.vllm.options import Options
@@ -25,7 +25,7 @@ def digest(number):
 class Side:
     """What one rank's worker has, for a model with a single group."""
 
-    def __init__(self, daemon, per_chunk=1, n_ranks=1):
+    def __init__(self, daemon, per_chunk=1, n_ranks=1, **options):
         facts = GroupFacts(0, GroupKind.ATTENTION, PAGE_TOKENS, 0, "bfloat16", ("layer",))
         self.engine = Engine(
             identity=dict(model="sides", engine="vllm"),
@@ -38,26 +38,32 @@ class Side:
             n_ranks=n_ranks,
             replicated=n_ranks > 1,
         )
-        self.options = Options(socket=daemon.socket)
+        self.options = Options(socket=daemon.socket, **options)
         self.pages = torch.arange(PAGES * PAGE_BYTES).to(torch.int8).reshape(PAGES, PAGE_BYTES)
         self.caches = SimpleNamespace(
             tensors=[SimpleNamespace(tensor=self.pages)],
             group_data_refs=[[SimpleNamespace(tensor_idx=0, page_size_bytes=PAGE_BYTES)]],
         )
-        self.session = Session(
-            self.engine.layout(page_tensors(self.engine, self.caches)),
-            socket=daemon.socket,
+        self.session = self.attach(self.engine.layout(page_tensors(self.engine, self.caches)))
+        self.scheduler = self.attach(self.engine.layout())
+
+    def attach(self, layout):
+        session = Session(
+            layout,
+            socket=self.options.socket,
+            engine_id=self.engine.engine_id,
             partial_layout=True,
             rank=0,
-            n_ranks=n_ranks,
+            n_ranks=self.engine.n_ranks,
         )
-        assert self.session.wait_attached(20).name == "OK"
+        assert session.wait_attached(20).name == "OK"
+        return session
 
     def worker(self):
         return KvtierWorker(self.session, self.engine, self.options, self.caches)
 
     def manager(self):
-        return KvtierManager(self.session, self.engine, self.options)
+        return KvtierManager(self.scheduler, self.engine, self.options)
 
     def chain(self, n):
         """(spec of n chunks to be stored, their digests)."""
@@ -71,6 +77,7 @@ class Side:
         return spec, digests[1:]
 
     def close(self):
+        self.scheduler.close()
         self.session.close()
 
 
@@ -143,3 +150,122 @@ def test_what_was_computed_before_a_reset_is_not_stored_after_it(side):
     manager.reset_cache()
     assert manager.prepare_store([key("running")], running).keys_to_store == []
     assert manager.prepare_store([key("waiting")], waiting).keys_to_store == [key("waiting")]
+
+
+class Prompt:
+    """A request of n chunks that a worker has stored, and vLLM's search for it."""
+
+    def __init__(self, one, n=4):
+        spec, self.digests = one.chain(n)
+        worker = one.worker()
+        worker.submit_store(1, blocks(list(range(n))), spec)
+        worker.wait({1})
+        self.one, self.n, self.manager = one, n, one.manager()
+        self.ask("one")
+
+    def ask(self, name):
+        """Anew, as another request of the same text."""
+        self.name, self.context = name, ReqContext(name)
+        self.keys = [make_offload_key(digest, 0) for digest in self.digests]
+        for i, key in enumerate(self.keys):
+            self.context.set_offload_key_position(key, (i + 1) * PAGE_TOKENS)
+        self.request = SimpleNamespace(
+            request_id=name, num_computed_tokens=0, block_hashes=self.digests
+        )
+        self.manager.on_new_request(self.context)
+        self.manager.watch(self.request)
+
+    def search(self, first):
+        tokens = self.manager.leading(self.context, 0, first, self.n - first) * PAGE_TOKENS
+        return tokens, bool(tokens)
+
+    def found(self, local=0):
+        """Once there is an answer, in chunks, beyond as many local ones."""
+
+        def answered():
+            answers.append(
+                self.manager.match(
+                    self.request, local * PAGE_TOKENS, lambda: self.search(local)
+                )[0]
+            )
+            return answers[-1] is not None
+
+        answers = []
+        eventually(answered)
+        return answers[-1] // PAGE_TOKENS
+
+    def finish(self):
+        self.manager.on_request_finished(self.context)
+
+    def leases(self):
+        """Whether the daemon would drop what is stored: not what is leased."""
+        self.manager.on_schedule_end(None)
+        [status] = self.one.session.reclaim(self.digests[-1], prefix=True)
+        return status is not Status.OK
+
+
+def test_a_granted_lease_waits_no_longer_than_a_load(side):
+    """vLLM has no room for the request."""
+    prompt = Prompt(side(load_timeout=0.5))
+    assert prompt.found() == 4
+    assert prompt.leases()
+    eventually(lambda: not prompt.leases())
+    # Not even what has been stored since.
+    assert prompt.found() == 0
+    prompt.finish()
+
+
+def test_a_lease_ends_with_its_request(side):
+    prompt = Prompt(side())
+    assert prompt.found() == 4
+    assert prompt.leases()
+    prompt.finish()
+    eventually(lambda: not prompt.leases())
+
+
+def test_a_release_that_was_refused_is_made_again(side, monkeypatch):
+    """The library takes only so many calls at a time."""
+    one = side()
+    prompt = Prompt(one)
+    assert prompt.found() == 4
+    release = one.scheduler.release_objects
+    refused = SimpleNamespace(done=True, completion=SimpleNamespace(status=Status.REFUSED))
+    monkeypatch.setattr(one.scheduler, "release_objects", lambda *_, **__: refused)
+    prompt.finish()
+    assert prompt.leases() and prompt.manager.has_pending_work()
+    monkeypatch.setattr(one.scheduler, "release_objects", release)
+    eventually(lambda: not prompt.leases())
+    assert not prompt.manager.has_pending_work()
+
+
+def test_a_local_prefix_that_shrinks_is_leased_as_well(side):
+    prompt = Prompt(side())
+    assert prompt.found(local=2) == 2
+    assert prompt.found(local=1) == 3
+    spec = prompt.manager.prepare_load(prompt.keys[1:], prompt.context)
+    worker = prompt.one.worker()
+    worker.submit_load(7, spec, blocks([5, 6, 7], first=1), expedited=True)
+    worker.wait({7})
+    [result] = worker.get_finished()
+    assert (result.job_id, result.success) == (7, True)
+    assert (prompt.one.pages[5:] == prompt.one.pages[1:4]).all()
+    prompt.manager.complete_load(prompt.keys[1:], prompt.context)
+    prompt.finish()
+    eventually(lambda: not prompt.leases())
+
+
+def test_what_is_lost_of_a_prompt_costs_what_comes_after_it(side):
+    prompt = Prompt(side())
+    prompt.finish()
+    plan_of = prompt.manager._plans
+    prompt.ask("two")
+    scheduler = prompt.one.scheduler
+    table = scheduler.probe
+    everything = memoryview(bytearray(b"\1" + bytes(7)) * 5).cast("Q")
+    prompt.digests.append(digest(99))
+    prompt.n = 5
+    scheduler.probe = lambda _: (everything, everything)
+    assert prompt.found() == 4
+    scheduler.probe = table
+    assert plan_of["two"].lost == [(4, 1)]
+    prompt.finish()

@@ -4,12 +4,24 @@ import inspect
 from types import SimpleNamespace
 
 import pytest
+import torch
 from vllm.config.attention import AttentionConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
+    OffloadingConnectorScheduler,
+)
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
+)
 from vllm.v1.kv_offload.base import OffloadingManager, OffloadingWorker
+from vllm.v1.kv_offload.tiering.base import SecondaryTierManager
 
-from kvtier.vllm.engine import Refused, check, kernel_layout, model_changes
+from kvtier.vllm.engine import Refused, check, chosen_backends, group_facts, model_changes
 from kvtier.vllm.manager import KvtierManager
-from kvtier.vllm.worker import KvtierWorker
+from kvtier.vllm.searches import SEARCHES, Searches
+from kvtier.vllm.tier import KvtierTier
+from kvtier.vllm.worker import KvtierWorker, page_tensors
 
 
 def configuration(
@@ -88,14 +100,17 @@ def test_a_model_that_is_changed_is_another(change):
 @pytest.mark.parametrize(
     "change", [dict(backend="TRITON_ATTN"), dict(sliding_window="TRITON_ATTN")]
 )
-def test_attention_backends_are_told_apart(change):
-    assert kernel_layout(configuration(**change), offloading()) != (
-        kernel_layout(configuration(), offloading())
-    )
+def test_attention_backends_that_are_chosen_are_told_apart(change):
+    assert chosen_backends(configuration(**change)) != chosen_backends(configuration())
 
 
 @pytest.mark.parametrize(
-    "ours, theirs", [(KvtierManager, OffloadingManager), (KvtierWorker, OffloadingWorker)]
+    "ours, theirs",
+    [
+        (KvtierManager, OffloadingManager),
+        (KvtierWorker, OffloadingWorker),
+        (KvtierTier, SecondaryTierManager),
+    ],
 )
 def test_methods_take_what_this_vllm_gives_them(ours, theirs):
     for name, method in inspect.getmembers(theirs, inspect.isfunction):
@@ -106,3 +121,76 @@ def test_methods_take_what_this_vllm_gives_them(ours, theirs):
 
 def test_a_load_may_be_expedited_as_in_vllm_0_33():
     assert inspect.signature(KvtierWorker.submit_load).parameters["expedited"].default is False
+
+
+#: Of vLLM 0.33: what its managers, workers and tiers may be asked for besides.
+ADDED_IN_0_33 = (
+    "lock", "on_reset_flushed", "sleep", "wake_up", "prepare_sleep", "on_sleep", "on_wake_up",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("ours", [KvtierManager, KvtierWorker, KvtierTier])
+def test_what_vllm_0_33_adds_is_left_to_its_own_classes(ours):
+    """They have answers for those who do not care: nothing of ours may stand in their way."""
+    assert [name for name in ADDED_IN_0_33 if name in vars(ours)] == []
+    base = ours.__mro__[1]
+    assert base.__module__.startswith("vllm.")
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_searches_take_what_this_vllm_gives_them(name):
+    """Otherwise lookups go key by key."""
+    given, taken = (
+        list(inspect.signature(getattr(side, name)).parameters)
+        for side in (OffloadingConnectorScheduler, Searches)
+    )
+    assert taken == given
+
+
+def cache_group(*specs):
+    """Of a worker, which keeps the spec of every layer."""
+    specs = {f"layer {i}": spec for i, spec in enumerate(specs)}
+    return SimpleNamespace(
+        kv_cache_spec=UniformTypeKVCacheSpecs(block_size=16, kv_cache_specs=specs)
+    )
+
+
+def attention(dtype=torch.bfloat16, window=0):
+    facts = dict(block_size=16, num_kv_heads=1, head_size=64, dtype=dtype)
+    return (
+        SlidingWindowSpec(sliding_window=window, **facts) if window else FullAttentionSpec(**facts)
+    )
+
+
+def facts_of(*specs):
+    group = SimpleNamespace(group_id=3, tokens_per_block=16, layer_names=["a", "b"])
+    return group_facts(group, cache_group(*specs))
+
+
+def test_layers_of_one_group_have_one_dtype():
+    assert facts_of(attention(), attention()).dtype == "bfloat16"
+    with pytest.raises(Refused, match="cache group 3 has layers of dtypes bfloat16 and float32"):
+        facts_of(attention(), attention(torch.float32))
+
+
+def test_layers_of_one_group_have_one_kind():
+    with pytest.raises(Refused, match="cache group 3 has layers of kinds attention and window 64"):
+        facts_of(attention(), attention(window=64))
+
+
+def test_pages_name_the_backend_that_lays_them_out():
+    engine = SimpleNamespace(
+        groups=[SimpleNamespace(layers=("a", "b"), dtype="bfloat16")],
+    )
+    tensor = torch.zeros((4, 64), dtype=torch.int8)
+
+    def names(backends, refs=2):
+        ref = SimpleNamespace(tensor_idx=0, page_size_bytes=64)
+        caches = SimpleNamespace(
+            tensors=[SimpleNamespace(tensor=tensor)], group_data_refs=[[ref] * refs]
+        )
+        return [page.name for page in page_tensors(engine, caches, backends)[0]]
+
+    assert names(dict(a="FLASH", b="TRITON")) == ["0.a (FLASH)", "1.b (TRITON)"]
+    assert names(dict(a="FLASH", b="TRITON"), refs=1) == ["0.packed (FLASH,TRITON)"]
+    assert names({}) == ["0.a", "1.b"]

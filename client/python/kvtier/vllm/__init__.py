@@ -6,9 +6,11 @@
 
 vLLM's offloading connector decides which boundaries, groups and masks there are; this
 package gives it a manager, which runs in the scheduler and knows what is stored, and a
-worker, which moves the bytes. Options (`kv_connector_extra_config`) are in `options.py`.
+worker, which moves the bytes. `KvtierTieringConnector` keeps vLLM's own pool of host memory,
+with `KvtierTier` as its secondary tier. Options (`kv_connector_extra_config`) are in `options.py`.
 """
-from .connector import KvtierConnector
+from .connector import KvtierConnector, KvtierTieringConnector
 from .spec import KvtierSpec
+from .tier import KvtierTier
 
-__all__ = ["KvtierConnector", "KvtierSpec"]
+__all__ = ["KvtierConnector", "KvtierSpec", "KvtierTier", "KvtierTieringConnector"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's OffloadingConnector over kvtier, for which a failed load is a recomputed request."""
+"""vLLM's OffloadingConnector over kvtier, and over vLLM's own pool with kvtier beneath it."""
 from __future__ import annotations
 
 from typing import Any
@@ -15,24 +15,30 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import (
     OffloadingConnector,
 )
 
-from .engine import describe
+from . import searches
+from .engine import ENGINE_KEY, backends_in_use, describe
 from .manager import KvtierManager
 from .options import Options
-from .spec import ENGINE_KEY
 
+TIERING = "TieringOffloadingSpec"
+TIER = {"type": "KvtierTier", "module_path": "kvtier.vllm"}
 SPEC = {"spec_name": "KvtierSpec", "spec_module_path": "kvtier.vllm.spec"}
 
 
-class KvtierConnector(OffloadingConnector):
+class DescribedConnector(OffloadingConnector):
+    """Tells what it makes by name, its spec and the tiers of that, what the engine is."""
+
+    @staticmethod
+    def complete(extra: dict[str, Any]) -> None:
+        """Fills in what users need not write."""
+        raise NotImplementedError
+
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
-        transfer = vllm_config.kv_transfer_config
-        extra = transfer.kv_connector_extra_config
+        extra = vllm_config.kv_transfer_config.kv_connector_extra_config
         options = Options.of(extra)
-        extra.update(SPEC)
+        self.complete(extra)
         offloading = build_offloading_config(vllm_config, kv_cache_config)
         extra[ENGINE_KEY] = describe(vllm_config, kv_cache_config, offloading, options.weights)
-        # A cache that lost something is no reason to fail a request.
-        transfer.kv_load_failure_policy = "recompute"
         try:
             super().__init__(vllm_config, role, kv_cache_config)
         finally:
@@ -42,8 +48,32 @@ class KvtierConnector(OffloadingConnector):
     @classmethod
     def build_prom_metrics(cls, vllm_config: Any, *arguments: Any) -> Any:
         # In the front end, where no connector is made.
-        vllm_config.kv_transfer_config.kv_connector_extra_config.update(SPEC)
+        cls.complete(vllm_config.kv_transfer_config.kv_connector_extra_config)
         return super().build_prom_metrics(vllm_config, *arguments)
+
+
+class KvtierTieringConnector(DescribedConnector):
+    """vLLM's pool of host memory (`cpu_bytes_to_use`), with kvtier as the tier beneath it."""
+
+    @staticmethod
+    def complete(extra: dict[str, Any]) -> None:
+        extra.setdefault("spec_name", TIERING)
+        extra.setdefault("secondary_tiers", [dict(TIER)])
+
+
+class KvtierConnector(DescribedConnector):
+    """kvtier in place of a pool; a failed load is a recomputed request."""
+
+    @staticmethod
+    def complete(extra: dict[str, Any]) -> None:
+        extra.update(SPEC)
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        # A cache that lost something is no reason to fail a request.
+        vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
+        super().__init__(vllm_config, role, kv_cache_config)
+        if role == KVConnectorRole.SCHEDULER:
+            searches.install(self.scheduler, self._manager)
 
     # ---- scheduler ----
 
@@ -71,6 +101,10 @@ class KvtierConnector(OffloadingConnector):
         super().update_connector_output(connector_output)
 
     # ---- worker ----
+
+    def register_kv_caches(self, kv_caches: Any) -> None:
+        self.connector_worker.spec.backends = backends_in_use(self._vllm_config)
+        super().register_kv_caches(kv_caches)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         """As vLLM's own, which asserts that all went well."""

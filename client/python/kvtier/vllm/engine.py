@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 import vllm
+from vllm.config import get_layers_from_vllm_config
+from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
 from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
@@ -24,11 +26,17 @@ from vllm.v1.kv_cache_interface import (
 
 from .. import Group, GroupKind, Layout, Row, Tensor
 
+#: Where a connector leaves the Engine for what vLLM makes from a name.
+ENGINE_KEY = "kvtier engine"
+
 #: Hashes that are not the same in every process, or that an attacker can make collide.
 UNSHAREABLE_HASHES = ("xxhash", "xxhash_cbor")
 
 #: Of a layout that the presence table can be asked about key by key.
 CELLS_MAX = 64
+
+#: Of a tensor's name, which may have 1024 bytes.
+NAME_MAX = 1000
 
 
 class Refused(ValueError):
@@ -67,6 +75,7 @@ class Engine:
     rank: int
     n_ranks: int
     replicated: bool  #: every rank holds the same bytes
+    attention: str = ""  #: backends that were chosen by hand; workers know those in use
 
     @property
     def shards(self) -> int:
@@ -92,6 +101,24 @@ class Engine:
         ]
         return Layout(groups=groups, chunk_tokens=self.chunk_tokens, **self.identity)
 
+    def pool_layout(self, row_bytes: int) -> Layout:
+        """Of vLLM's pool of host memory, a row of which has a chunk of all ranks."""
+        groups = [
+            Group(
+                name=f"{i}.{facts.kind.name.lower()}",
+                kind=facts.kind,
+                page_tokens=0 if facts.is_state else self.chunk_tokens,
+                window_tokens=facts.window_tokens,
+                page_bytes=row_bytes,
+                tensors=[Tensor(",".join(facts.layers)[:NAME_MAX], facts.dtype, row_bytes)],
+            )
+            for i, facts in enumerate(self.groups)
+        ]
+        kernels = f"{self.identity['kernel_layout']} attention={self.attention}"
+        where = f"pool of {self.shards} x {self.blocks_per_chunk} blocks"
+        identity = {**self.identity, "kernel_layout": f"{kernels} {where}"}
+        return Layout(groups=groups, chunk_tokens=self.chunk_tokens, **identity)
+
     def _row(self, tensors: Sequence[Tensor]) -> Row:
         return Row(self.shard, sum(tensor.bytes for tensor in tensors), tensors=tensors)
 
@@ -100,7 +127,7 @@ def describe(vllm_config: Any, kv_cache_config: Any, offloading: Any, weights: s
     """offloading: vLLM's OffloadingConfig. Raises Refused."""
     check(vllm_config, offloading, weights)
     groups = tuple(
-        _group_facts(group, kv_cache_config.kv_cache_groups[group.group_id])
+        group_facts(group, kv_cache_config.kv_cache_groups[group.group_id])
         for group in offloading.groups
     )
     sizes = {facts.page_tokens for facts in groups}
@@ -120,6 +147,7 @@ def describe(vllm_config: Any, kv_cache_config: Any, offloading: Any, weights: s
         rank=parallel.rank,
         n_ranks=parallel.world_size,
         replicated=offloading.replicated_layout,
+        attention=chosen_backends(vllm_config),
     )
 
 
@@ -142,9 +170,13 @@ def check(vllm_config: Any, offloading: Any, weights: str = "") -> None:
         raise Refused("hf_overrides is a function: name what it makes of the model, kvtier_weights")
 
 
-def _group_facts(group: Any, kv_cache_group: Any) -> GroupFacts:
+def group_facts(group: Any, kv_cache_group: Any) -> GroupFacts:
     # Workers keep the spec of every layer, schedulers one for all.
-    spec = next(iter(iter_layer_specs(kv_cache_group.kv_cache_spec)))
+    specs = list(iter_layer_specs(kv_cache_group.kv_cache_spec))
+    for what, found in (("dtypes", map(_dtype, specs)), ("kinds", map(_kind_name, specs))):
+        if len(names := sorted(set(found))) > 1:
+            raise Refused(f"cache group {group.group_id} has layers of {what} {' and '.join(names)}")
+    spec = specs[0]
     kind, window = _kind(spec)
     return GroupFacts(
         group_id=group.group_id,
@@ -166,6 +198,11 @@ def _kind(spec: Any) -> tuple[GroupKind, int]:
     if isinstance(spec, FullAttentionSpec):
         return GroupKind.ATTENTION, 0
     raise Refused(f"cache groups of {type(spec).__name__}")
+
+
+def _kind_name(spec: Any) -> str:
+    kind, window = _kind(spec)
+    return f"{kind.name.lower()} {window}".removesuffix(" 0")
 
 
 def _dtype(spec: Any) -> str:
@@ -193,17 +230,26 @@ def _identity(vllm_config: Any, offloading: Any, weights: str) -> dict[str, Any]
 
 
 def kernel_layout(vllm_config: Any, offloading: Any) -> str:
-    attention = vllm_config.attention_config
-    kinds = sorted((kind, backend.name) for kind, backend in attention.backend_per_kind.items())
-    # What vLLM chooses by itself, it chooses by version and device.
-    backends = [attention.backend.name if attention.backend else "auto"]
     facts = (
         ("layout", offloading.kv_cache_layout),
         ("quantization", vllm_config.model_config.quantization),
-        ("attention", ",".join(backends + [f"{kind}:{name}" for kind, name in kinds])),
         ("runner", "2" if vllm_config.use_v2_model_runner else "1"),
     )
     return " ".join(f"{name}={value}" for name, value in facts)
+
+
+def chosen_backends(vllm_config: Any) -> str:
+    """Attention backends that were chosen by hand; vLLM chooses others by version and device."""
+    attention = vllm_config.attention_config
+    kinds = sorted((kind, backend.name) for kind, backend in attention.backend_per_kind.items())
+    general = attention.backend.name if attention.backend else "auto"
+    return ",".join([general] + [f"{kind}:{name}" for kind, name in kinds])
+
+
+def backends_in_use(vllm_config: Any) -> dict[str, str]:
+    """By layer, in a worker that has made its model."""
+    layers = get_layers_from_vllm_config(vllm_config, AttentionLayerBase)
+    return {name: layer.get_attn_backend().get_name() for name, layer in layers.items()}
 
 
 def model_changes(vllm_config: Any) -> str:

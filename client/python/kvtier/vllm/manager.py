@@ -1,82 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's side: what is stored, and leases on what is going to be loaded.
 
-vLLM asks key by key. `match` lets it ask twice. First the presence table answers, without a
-message: that gives the boundary that vLLM would choose, and the keys that it takes. Those are
-acquired in one call. Then vLLM asks again, and only what was granted, all of it in host
-memory, is a hit. The leases of a request are held until all workers have reported the load, or
-until the request needs none. All in the scheduler's thread.
+`match` lets vLLM search twice. First the presence table answers, without a message: that gives
+the boundary that vLLM would choose, and with it what it takes. That is acquired in one call.
+Then only what was granted, all of it in host memory, is a hit. The leases of a request are held
+until all workers have reported the load, or until the request needs none, or for as long as a
+load may take when vLLM finds no room for it. All in the scheduler's thread.
 """
 from __future__ import annotations
 
-import logging
-import os
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Any, Optional
 
+import numpy as np
 from vllm.v1.kv_offload.base import (
     LookupResult,
     OffloadingManager,
     PrepareStoreOutput,
     RequestOffloadingContext,
-    get_offload_block_hash,
     get_offload_group_idx,
 )
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from .. import DIGEST_BYTES, Call, Objects, Session, Status
+from .. import DIGEST_BYTES, Objects, Session, Status
 from . import metrics
+from .attachment import Attachment
 from .engine import Engine
+from .names import Names
 from .options import Options
+from .plan import Lease, Plan, Span
 from .transfer import KeysSpec
-
-logger = logging.getLogger("vllm.kvtier")
 
 #: An answer that comes within this time spares the request a step.
 ANSWER_WAIT_S = 100e-6
 #: Acquires of one request, each without what the one before found missing.
 ATTEMPTS = 3
-LOOK_S = 1.0
-ROOT = bytes(DIGEST_BYTES)
+#: Of one acquire.
+OBJECTS_MAX = 65536
 #: Objects of which just these are not there: what is shorter may still do.
 LOST = (Status.MISS, Status.CORRUPT, Status.IO_ERROR)
 
 Answer = tuple[Optional[int], bool]
-
-
-@dataclass
-class Lease:
-    """What one acquire was granted; `keys` is empty while it is in flight."""
-
-    call: Call
-    asked: list[bytes]
-    keys: frozenset[bytes] = frozenset()
-    token: bytes = b""
-
-
-@dataclass
-class Plan:
-    """One request."""
-
-    context: Any  #: vLLM's ReqContext
-    request: Any = None
-    began: int = 0  #: tokens that need no prefill
-    present: dict[bytes, int] = field(default_factory=dict)
-    wanted: list[bytes] = field(default_factory=list)
-    lost: set[bytes] = field(default_factory=set)
-    closed: bool = False  #: finds nothing any more
-    attempts: int = 0
-    asked: Optional[Lease] = None
-    held: Optional[Lease] = None
-    loading: Optional[Lease] = None
-    finished: bool = False
-    mixed: bool = False  #: its pages were computed in part before a reset: not to be stored
-
-    def position(self, key: bytes) -> int:
-        """Tokens up to the key's boundary."""
-        return self.context.get_offload_key_position(key) or 0
 
 
 class KvtierManager(OffloadingManager):
@@ -86,61 +51,80 @@ class KvtierManager(OffloadingManager):
         self._plans: dict[str, Plan] = {}
         self._storing: set[bytes] = set()
         self._abandoned: list[Lease] = []  #: cancelled; a grant may still be on its way
-        # Cells are (group, shard) in order; layouts without scratch have one for each.
-        shards = (1 << engine.shards) - 1
-        self._masks = {
-            facts.group_id: shards << i * engine.shards for i, facts in enumerate(engine.groups)
-        }
-        self._numbers = {facts.group_id: i for i, facts in enumerate(engine.groups)}
-        self._veil = b""  #: see reset_cache()
-        self._attached: Optional[bool] = None
-        self._looked_at = 0.0
-        self._look_at_daemon()
+        self._unreleased: list[Objects] = []  #: the library had no room for the call
+        self._names = Names()
+        # By vLLM's group numbers. Cells are (group, shard) in order; layouts without scratch
+        # have one for each.
+        n_groups = 1 + max(facts.group_id for facts in engine.groups)
+        self._masks, self._numbers = np.zeros(n_groups, np.uint64), np.zeros(n_groups, np.uint16)
+        for i, facts in enumerate(engine.groups):
+            self._masks[facts.group_id] = (1 << engine.shards) - 1 << i * engine.shards
+            self._numbers[facts.group_id] = i
+        self._attached = Attachment(session, self._metrics)
 
     # ---- loads ----
 
     def match(self, request: Any, n_local: int, ask: Callable[[], Answer]) -> Answer:
         """The answer of vLLM's own search, `ask`, for as much as is leased."""
         plan, patience = self._plans[request.request_id], 0.0
+        first = n_local // self._engine.chunk_tokens
+        answer: Answer = None, False
         while True:
             if plan.asked and not self._settle(plan, patience):
                 return None, False
+            if plan.held and first < plan.first:
+                # vLLM has lost some of its own prefix since.
+                self._let_go(plan)
+            if plan.held and patience:
+                break  # just granted: vLLM would find the same once more
             if not plan.held:
-                self._look(plan, n_local)
-            tokens, is_async = ask()
+                self._look(plan, first)
+            answer = tokens, _ = ask()
             if plan.held:
                 break
             if not tokens:
                 plan.began = n_local
-                return tokens, is_async
+                return answer
             self._acquire(plan, n_local + tokens)
             patience = ANSWER_WAIT_S
-        if tokens == 0:
-            self._drop(plan.held)
-            plan.held = None
-        plan.began = n_local + (tokens or 0)
-        return tokens, is_async
+        if answer[0] == 0:
+            self._let_go(plan)
+        plan.began = n_local + (answer[0] or 0)
+        return answer
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
         plan = self._plans.get(req_context.req_id)
         if plan is None:
             return LookupResult.MISS
-        if plan.held:
-            return LookupResult.HIT if key in plan.held.keys else LookupResult.MISS
-        mask = self._masks[get_offload_group_idx(key)]
-        if plan.present.get(get_offload_block_hash(key), 0) & mask != mask or key in plan.lost:
+        tokens = req_context.get_offload_key_position(key) or 0
+        if not self._is_chunk_end(tokens):
             return LookupResult.MISS
-        plan.wanted.append(key)
-        return LookupResult.HIT
+        group, chunk = get_offload_group_idx(key), tokens // self._engine.chunk_tokens - 1
+        found = plan.hits(group, self._masks[group], chunk, 1)[0]
+        return LookupResult.HIT if found else LookupResult.MISS
+
+    def leading(self, req_context: Any, group: int, first: int, n: int) -> int:
+        """How many of n chunks of vLLM's group can be had, from the first on."""
+        plan = self._plans.get(req_context.req_id)
+        return plan.leading(group, self._masks[group], first, n) if plan else 0
+
+    def hits(self, req_context: Any, group: int, key: Any, n: int) -> np.ndarray:
+        """Which of n chunks of vLLM's group, from the key's on; shape (n,), bool."""
+        plan = self._plans.get(req_context.req_id)
+        tokens = req_context.get_offload_key_position(key) or 0
+        if plan is None or not self._is_chunk_end(tokens):
+            return np.zeros(n, bool)
+        return plan.hits(group, self._masks[group], tokens // self._engine.chunk_tokens - 1, n)
 
     def prepare_load(self, keys: Collection[Any], req_context: Any) -> KeysSpec:
         plan = self._plans[req_context.req_id]
         plan.loading, plan.held = plan.held, None
         plan.attempts = 0
         self._metrics.count(metrics.KEYS_LOADED, len(keys))
+        digests, groups = self._names.of_keys(keys)
         return KeysSpec(
-            digests=b"".join(self._digest(get_offload_block_hash(key)) for key in keys),
-            groups=[self._numbers[get_offload_group_idx(key)] for key in keys],
+            digests=digests,
+            groups=self._numbers[groups].tolist(),
             token=plan.loading.token if plan.loading else b"",
         )
 
@@ -162,50 +146,55 @@ class KvtierManager(OffloadingManager):
         if plan := self._plans.get(req_id):
             plan.closed = True
 
-    def _look(self, plan: Plan, n_local: int) -> None:
-        """What the table shows of the request's blocks, from the local prefix on."""
-        plan.wanted.clear()
-        plan.present = {}
+    def _look(self, plan: Plan, first: int) -> None:
+        """What the table shows of the request's chunks, from the local prefix on."""
         if plan.closed:
+            plan.see(first, np.zeros(0, np.uint64))
             return
-        hashes = plan.request.block_hashes[n_local // self._engine.tokens_per_hash :]
-        if hashes:
-            plan.present = dict(zip(hashes, self._present(hashes)))
+        self._name_chunks(plan)
+        present, _ = self._session.probe(memoryview(plan.digests)[first * DIGEST_BYTES :])
+        plan.see(first, np.asarray(present))
 
-    def _present(self, hashes: Any) -> Any:
-        present, _ = self._session.probe(b"".join(map(self._digest, hashes)))
-        return present
+    def _name_chunks(self, plan: Plan) -> None:
+        """Those that are complete by now."""
+        hashes = self._engine.chunk_tokens // self._engine.tokens_per_hash
+        named = len(plan.digests) // DIGEST_BYTES
+        new = plan.request.block_hashes[(named + 1) * hashes - 1 :: hashes]
+        if new:
+            plan.digests += self._names.digests(new)
 
     def _acquire(self, plan: Plan, boundary: int) -> None:
-        keys = self._needed(plan, boundary)
-        n = self._engine.shards
+        spans, n = self._needed(plan, boundary), self._engine.shards
         plan.attempts += 1
-        if plan.attempts > ATTEMPTS or len(keys) * n > 65536:
+        n_objects = n * sum(end - first for first, end in spans.values())
+        if plan.attempts > ATTEMPTS or not 0 < n_objects <= OBJECTS_MAX:
             plan.closed = True
             return
-        digests = b"".join(self._digest(get_offload_block_hash(key)) * n for key in keys)
-        groups = [self._numbers[get_offload_group_idx(key)] for key in keys for _ in range(n)]
-        objects = Objects(digests, group=groups, shard=list(range(n)) * len(keys))
-        call = self._session.acquire_objects(
-            objects, timeout=self._options.load_timeout, waited=True
+        lease = Lease(None, spans)  # type: ignore[arg-type]
+        chunks, groups = lease.objects(n)
+        objects = Objects(
+            plan.digest_table()[chunks],
+            group=self._numbers[groups],
+            shard=np.tile(np.arange(n, dtype=np.uint16), n_objects // n),
         )
-        plan.asked = Lease(call, keys)
+        lease.call = self._session.acquire_objects(
+            objects, partial=True, timeout=self._options.load_timeout, waited=True
+        )
+        plan.asked = lease
 
-    def _needed(self, plan: Plan, boundary: int) -> list[bytes]:
-        """Of the keys that vLLM found, those that it loads for this boundary, or some more."""
+    def _needed(self, plan: Plan, boundary: int) -> dict[int, Span]:
+        """Of what vLLM found, that which it loads for this boundary, or some more."""
         chunk = self._engine.chunk_tokens
-        end = -(-boundary // chunk) * chunk
-        firsts = {facts.group_id: 0 for facts in self._engine.groups}
+        end = -(-boundary // chunk)
+        spans: dict[int, Span] = {}
         for facts in self._engine.groups:
+            group, first = facts.group_id, plan.first
             if facts.is_state:
-                firsts[facts.group_id] = end - chunk
+                first = end - 1
             elif facts.window_tokens:
-                firsts[facts.group_id] = boundary - facts.window_tokens - chunk
-        return [
-            key
-            for key in dict.fromkeys(plan.wanted)
-            if firsts[get_offload_group_idx(key)] < plan.position(key) <= end
-        ]
+                first = (boundary - facts.window_tokens) // chunk - 1
+            spans[group] = plan.run_to(end, group, self._masks[group], first), end
+        return spans
 
     def _settle(self, plan: Plan, seconds: float) -> bool:
         """True when the acquire has been answered, to the end."""
@@ -215,30 +204,45 @@ class KvtierManager(OffloadingManager):
         if done is None:
             return False
         plan.asked = None
-        self._metrics.count(metrics.ACQUIRES, 1, done.status.name)
-        if done.status is Status.OK:
-            lease.keys, lease.token = frozenset(lease.asked), done.token
+        assert lease.call.objects
+        short = done.status is Status.OK and done.n_granted < len(lease.call.objects)
+        status = Status.MISS if short else done.status
+        self._metrics.count(metrics.ACQUIRES, 1, status.name)
+        if status is Status.OK:
+            lease.token, lease.until = done.token, time.monotonic() + self._options.load_timeout
             plan.held = lease
             return True
-        if done.status in LOST:
-            plan.lost.update(self._lost(lease))
+        lost = self._lost(lease, done.n_granted) if status in LOST else []
+        plan.lost += lost
         # Anything else is as true of any shorter prefix, or does not get better by asking.
-        plan.closed = done.status not in LOST or not plan.lost
+        plan.closed = not lost
         self._drop(lease)
         return True
 
-    def _lost(self, lease: Lease) -> list[bytes]:
+    def _lost(self, lease: Lease, n_granted: int) -> list[tuple[int, int]]:
+        """The (chunk, mask) that failed; behind the first missing one nothing was looked at."""
         assert lease.call.objects
-        shards = self._engine.shards
-        statuses = enumerate(lease.call.objects.statuses)
-        return [lease.asked[i // shards] for i, status in statuses if status in LOST]
+        statuses = np.asarray(lease.call.objects.statuses)[: n_granted + 1]
+        which = np.flatnonzero(np.isin(statuses, LOST))
+        chunks, groups = (part[which] for part in lease.objects(self._engine.shards))
+        return list(zip(chunks.tolist(), self._masks[groups].tolist()))
+
+    def _let_go(self, plan: Plan) -> None:
+        self._drop(plan.held)
+        plan.held = None
 
     def _drop(self, lease: Optional[Lease]) -> None:
         if lease is None or lease.call.objects is None:
             return
         leased = lease.call.objects.leased()
         if len(leased):
-            self._session.release_objects(leased, timeout=None)
+            self._release(leased)
+
+    def _release(self, leased: Objects) -> None:
+        call = self._session.release_objects(leased, timeout=None)
+        # Without a session there is nothing to release either.
+        if call.done and call.completion and call.completion.status is Status.REFUSED:
+            self._unreleased.append(leased)
 
     # ---- stores ----
 
@@ -259,42 +263,36 @@ class KvtierManager(OffloadingManager):
         self._storing.difference_update(keys)
 
     def _not_stored(self, plan: Plan, keys: list[Any]) -> list[Any]:
-        present = self._present([get_offload_block_hash(key) for key in keys])
-        masks = (self._masks[get_offload_group_idx(key)] for key in keys)
+        digests, groups = self._names.of_keys(keys)
+        present, _ = self._session.probe(digests)
+        masks = self._masks[groups]
         return [
-            key
-            for key, bits, mask in zip(keys, present, masks)
-            if bits & mask != mask
-            and key not in self._storing
-            and self._is_chunk_end(plan.position(key))
+            keys[i]
+            for i in np.flatnonzero(np.asarray(present) & masks != masks).tolist()
+            if keys[i] not in self._storing and self._is_chunk_end(self._position(plan, keys[i]))
         ]
+
+    @staticmethod
+    def _position(plan: Plan, key: Any) -> int:
+        """Tokens up to the key's boundary."""
+        return plan.context.get_offload_key_position(key) or 0
 
     def _is_chunk_end(self, tokens: int) -> bool:
         """vLLM may also offer tails of less than a chunk."""
         return tokens > 0 and tokens % self._engine.chunk_tokens == 0
 
     def _store_spec(self, plan: Plan, keys: list[Any]) -> KeysSpec:
-        ends = [plan.position(key) for key in keys]
+        self._name_chunks(plan)
+        ends = [self._position(plan, key) for key in keys]
+        digests, groups = self._names.of_keys(keys)
+        chunk = self._engine.chunk_tokens
         return KeysSpec(
-            digests=b"".join(self._digest(get_offload_block_hash(key)) for key in keys),
-            groups=[self._numbers[get_offload_group_idx(key)] for key in keys],
-            parents=b"".join(self._boundary(plan, end - self._engine.chunk_tokens) for end in ends),
+            digests=digests,
+            groups=self._numbers[groups].tolist(),
+            parents=b"".join(plan.digest(end // chunk - 2) for end in ends),
             ends=ends,
             hit_tokens=plan.began,
         )
-
-    def _boundary(self, plan: Plan, tokens: int) -> bytes:
-        if tokens <= 0:
-            return ROOT
-        return self._digest(plan.request.block_hashes[tokens // self._engine.tokens_per_hash - 1])
-
-    def _digest(self, block_hash: bytes) -> bytes:
-        if len(block_hash) != DIGEST_BYTES:
-            raise ValueError(f"kvtier: a block hash of {len(block_hash)} bytes")
-        if not self._veil:
-            return block_hash
-        mixed = int.from_bytes(block_hash, "big") ^ int.from_bytes(self._veil, "big")
-        return mixed.to_bytes(DIGEST_BYTES, "big")
 
     # ---- requests, steps, the end ----
 
@@ -320,19 +318,30 @@ class KvtierManager(OffloadingManager):
             self._session.cancel(plan.asked.call)
             self._abandoned.append(plan.asked)
             plan.asked = None
-        self._drop(plan.held)
-        plan.held = None
+        self._let_go(plan)
 
     def on_schedule_end(self, context: Any) -> None:
         self._session.poll()
+        self._release_late()
+        self._attached.look()
+
+    def _release_late(self) -> None:
+        """What could not be before, or nobody has come for."""
+        unreleased, self._unreleased = self._unreleased, []
+        for leased in unreleased:
+            self._release(leased)
         for lease in list(self._abandoned):
             if lease.call.wait(0.0):
                 self._drop(lease)
                 self._abandoned.remove(lease)
-        self._look_at_daemon()
+        now = time.monotonic()
+        for plan in self._plans.values():
+            if plan.held and now >= plan.held.until:
+                self._let_go(plan)
+                plan.closed = True
 
     def has_pending_work(self) -> bool:
-        return bool(self._abandoned)
+        return bool(self._abandoned or self._unreleased)
 
     def reset_cache(self) -> None:
         """vLLM's weights may be others now: what was stored so far is not found again.
@@ -340,10 +349,11 @@ class KvtierManager(OffloadingManager):
         It stays in the daemon for engines that still want it; this one uses names of its own
         from here on, until it is started anew.
         """
-        self._veil = os.urandom(DIGEST_BYTES)
+        self._names.change()
         self._storing.clear()
         for req_id, plan in list(self._plans.items()):
             self._give_up(plan)
+            plan.digests = b""
             # vLLM goes on with what a running request has, and offers it once more.
             plan.mixed |= bool(plan.loading or plan.request.num_computed_tokens)
             # It will not say when workers have reported: they hold leases of their own, or fail.
@@ -357,22 +367,3 @@ class KvtierManager(OffloadingManager):
 
     def shutdown(self) -> None:
         self._session.close()
-
-    def _look_at_daemon(self) -> None:
-        """Notices, and logs once, that the daemon has come or gone."""
-        now = time.monotonic()
-        if self._attached and now < self._looked_at + LOOK_S:
-            return
-        self._looked_at = now
-        info = self._session.info()
-        attached = info.attached and not info.pending
-        if attached == self._attached:
-            return
-        if attached:
-            logger.info("kvtier: attached, layout %s", info.layout_id.hex()[:16])
-        elif not info.pending or self._attached:
-            logger.warning(
-                "kvtier: no daemon, nothing is stored or found: %s", info.last_error or "no answer"
-            )
-        self._attached = attached
-        self._metrics.gauge(metrics.ATTACHED, attached)

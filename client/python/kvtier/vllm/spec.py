@@ -8,13 +8,10 @@ from vllm.v1.kv_offload.base import OffloadingSpec
 
 from .. import Layout, Session
 from . import metrics
-from .engine import Engine
+from .engine import ENGINE_KEY, Engine
 from .manager import KvtierManager
 from .options import Options
 from .worker import KvtierWorker, page_tensors
-
-#: Where the connector leaves the Engine for the spec that vLLM makes from a name.
-ENGINE_KEY = "kvtier engine"
 
 
 class KvtierSpec(OffloadingSpec):
@@ -33,6 +30,8 @@ class KvtierSpec(OffloadingSpec):
             )
         self.engine: Engine = self.extra_config[ENGINE_KEY]
         self.options = Options.of(self.extra_config)
+        #: Of each layer, told by the connector of a worker that has made its model.
+        self.backends: dict[str, str] = {}
 
     def get_manager(self) -> KvtierManager:
         session = self._session(self.engine.layout(), "scheduler")
@@ -40,7 +39,7 @@ class KvtierSpec(OffloadingSpec):
 
     def get_worker(self, kv_caches: Any) -> KvtierWorker:
         engine = self.engine
-        layout = engine.layout(page_tensors(engine, kv_caches))
+        layout = engine.layout(page_tensors(engine, kv_caches, self.backends))
         session = self._session(layout, f"worker {engine.rank}")
         return KvtierWorker(session, engine, self.options, kv_caches)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Sequence
 
 import torch
@@ -218,7 +219,7 @@ class KvtierWorker(OffloadingWorker):
 
     def _take(self, completions: Iterable[Any]) -> None:
         for completion in completions:
-            items = self._calls.pop(completion.call, [])
+            items = self._calls.pop(completion.call)
             reached = completion.call.id != 0
             statuses = completion.call.objects.statuses if reached else ()
             for item, status in itertools.zip_longest(items, statuses):
@@ -250,11 +251,16 @@ def refs_of(kv_caches: Any) -> Any:
     return kv_caches.group_data_refs
 
 
-def page_tensors(engine: Engine, kv_caches: Any) -> list[list[Tensor]]:
-    """What a page of each group is made of, for the layout. Raises Refused."""
+def page_tensors(
+    engine: Engine, kv_caches: Any, backends: Mapping[str, str] = MappingProxyType({})
+) -> list[list[Tensor]]:
+    """What a page of each group is made of, for the layout. Raises Refused.
+
+    backends: the attention backend of each layer, which lays out its pages.
+    """
     return [
         [
-            Tensor(f"{i}.{_layer(facts.layers, i, refs)}", facts.dtype, ref.page_size_bytes)
+            Tensor(f"{i}.{_layer(facts.layers, i, refs, backends)}", facts.dtype, ref.page_size_bytes)
             for i, ref in enumerate(refs)
         ]
         for facts, refs in zip(engine.groups, _checked(kv_caches))
@@ -296,8 +302,15 @@ def _checked(kv_caches: Any) -> Any:
     return kv_caches.group_data_refs
 
 
-def _layer(layers: Sequence[str], i: int, refs: Sequence[Any]) -> str:
-    return layers[i] if len(layers) == len(refs) else "packed"
+def _layer(
+    layers: Sequence[str], i: int, refs: Sequence[Any], backends: Mapping[str, str]
+) -> str:
+    if len(layers) == len(refs):
+        name, layers = layers[i], layers[i : i + 1]
+    else:
+        name = "packed"
+    used = sorted({backends[layer] for layer in layers if layer in backends})
+    return f"{name} ({','.join(used)})" if used else name
 
 
 def _view(tensor: Any, page_bytes: int) -> PageView:
