@@ -52,6 +52,23 @@ def test_another_process_finds_what_the_first_stored(case, engine):
     assert engine.metric("acquires") == acquires + len(answers)
 
 
+def test_metrics_are_on_the_prometheus_page_of_vllm(case, engine):
+    engine.generate(*case.boundaries)
+    page = engine.ask(page=True)
+    for pattern in (
+        r"vllm:kvtier_attached\{.*\} 1\.0",
+        r'vllm:kvtier_acquires_total\{.*status="OK".*\} [1-9]',
+        r"vllm:kvtier_keys_loaded_total\{.*\} [1-9]",
+        r"# HELP vllm:kvtier_loads_failed_total .*recomputed",
+    ):
+        assert [line for line in page if re.match(pattern, line)], pattern
+
+
+def test_every_layer_names_the_backend_that_vllm_chose(engine):
+    backends = engine.ask(backends=True)
+    assert backends and all(name and name != "auto" for name in backends.values())
+
+
 def test_what_is_stored_is_not_stored_again(case, engine):
     engine.generate(*case.boundaries)
     assert engine.ask(stored=True) == []
