@@ -3,7 +3,7 @@
 
 That driver's device memory cannot be touched by the host at its addresses.
 """
-import ctypes
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,9 @@ from kvtier import Group, GroupKind, Objects, PageGroup, PageMap, Session, Statu
 from kvtier.cuda import Cuda, CudaError, Direction, Strategy
 
 np = pytest.importorskip("numpy")
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engines"))
+from fake_gpu import Driver  # noqa: E402
 
 PAGE_TOKENS = 16
 PAGES = 2  # of a chunk
@@ -22,56 +25,6 @@ GROUPS = [
     Group("kv", GroupKind.ATTENTION, page_tokens=PAGE_TOKENS, page_bytes=PAGE_BYTES),
     Group("state", GroupKind.STATE, page_bytes=STATE_BYTES),
 ]
-
-
-class Driver:
-    def __init__(self, path):
-        self.path = str(path)
-        self.library = ctypes.CDLL(self.path)
-        self.library.fake_cuda_bytes.restype = ctypes.c_void_p
-        self.library.fake_cuda_bytes.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
-        self.context = ctypes.c_void_p()
-        self.call("cuInit", 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
-
-    def call(self, name, *arguments):
-        assert getattr(self.library, name)(*arguments) == 0, name
-
-    def array(self, shape, seed):
-        return DeviceArray(self, shape, seed)
-
-    def event(self):
-        """One that has been recorded, in the default stream."""
-        event = ctypes.c_void_p()
-        self.call("cuCtxPushCurrent_v2", self.context)
-        self.call("cuEventCreate", ctypes.byref(event), 0)
-        self.call("cuEventRecord", event, None)
-        self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-        return event.value
-
-    def fail(self, name, result):
-        self.library.fake_cuda_fail(name.encode(), result, 0, 0)
-
-
-class DeviceArray:
-    """Bytes on the GPU. host: the same bytes, where the host can see them."""
-
-    def __init__(self, driver, shape, seed):
-        nbytes, address = int(np.prod(shape)), ctypes.c_uint64()
-        driver.call("cuCtxPushCurrent_v2", driver.context)
-        driver.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(nbytes))
-        driver.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-        host = driver.library.fake_cuda_bytes(address, nbytes)
-        memory = (ctypes.c_uint8 * nbytes).from_address(host)
-        self.host = np.frombuffer(memory, dtype=np.uint8).reshape(shape)
-        self.host[:] = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-        self.__cuda_array_interface__ = {
-            "shape": shape,
-            "typestr": "|u1",
-            "data": (address.value, False),
-            "strides": None,
-            "version": 3,
-        }
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's side and a worker's, each without an engine around it."""
 import hashlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,11 +9,12 @@ import torch
 from vllm.v1.kv_offload.base import GPULoadStoreSpec, ReqContext, make_offload_key
 
 from kvtier import GroupKind, Session, Status
-from kvtier.vllm.engine import Engine, GroupFacts
+from kvtier.vllm.engine import Engine, GroupFacts, Refused
 from kvtier.vllm.manager import KvtierManager
 from kvtier.vllm.options import Options
 from kvtier.vllm.transfer import KeysSpec
 from kvtier.vllm.worker import KvtierWorker, page_tensors
+from fake_gpu import Driver
 from kvtierd import eventually
 
 PAGE_TOKENS, PAGE_BYTES, PAGES = 16, 4096, 8
@@ -25,7 +27,7 @@ def digest(number):
 class Side:
     """What one rank's worker has, for a model with a single group."""
 
-    def __init__(self, daemon, per_chunk=1, n_ranks=1, **options):
+    def __init__(self, daemon, per_chunk=1, n_ranks=1, pages=None, **options):
         facts = GroupFacts(0, GroupKind.ATTENTION, PAGE_TOKENS, 0, "bfloat16", ("layer",))
         self.engine = Engine(
             identity=dict(model="sides", engine="vllm"),
@@ -39,7 +41,8 @@ class Side:
             replicated=n_ranks > 1,
         )
         self.options = Options(socket=daemon.socket, **options)
-        self.pages = torch.arange(PAGES * PAGE_BYTES).to(torch.int8).reshape(PAGES, PAGE_BYTES)
+        numbers = torch.arange(PAGES * PAGE_BYTES).to(torch.int8)
+        self.pages = numbers.reshape(PAGES, PAGE_BYTES) if pages is None else pages
         self.caches = SimpleNamespace(
             tensors=[SimpleNamespace(tensor=self.pages)],
             group_data_refs=[[SimpleNamespace(tensor_idx=0, page_size_bytes=PAGE_BYTES)]],
@@ -126,7 +129,42 @@ def test_one_rank_stores_all_of_what_every_rank_holds(side):
     assert list(present) == [1, 1, 1, 1]
 
 
-def request(manager, name, computed):
+def test_pages_on_a_gpu_are_moved_behind_the_models_stream(side, request, monkeypatch):
+    build = Path(request.config.getoption("--build")).resolve()
+    driver = Driver(build / "tests/support/libfake_cuda.so")
+    monkeypatch.setenv("KVT_CUDA_DRIVER", driver.path)
+    asked = []
+
+    class Stream:
+        def __init__(self, device):
+            assert device.type == "cuda"
+
+        def record_event(self):
+            asked.append(driver.event())
+            return SimpleNamespace(cuda_event=asked[-1])
+
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    one = side(pages=driver.tensor((PAGES, PAGE_BYTES), 1))
+    worker = one.worker()
+    spec, _ = one.chain(3)
+    worker.submit_store(1, blocks([1, 2, 3]), spec)
+    worker.wait({1})
+    worker.submit_load(2, spec, blocks([5, 7, 6]))
+    worker.wait({2})
+    assert all(result.success for result in worker.get_finished())
+    assert (one.pages.host[[5, 7, 6]] == one.pages.host[[1, 2, 3]]).all()
+    assert len(asked) == 2
+
+
+def test_pages_on_a_gpu_without_a_driver_are_refused(side, monkeypatch):
+    monkeypatch.setenv("KVT_CUDA_DRIVER", "/none")
+    device = torch.device("cuda", 0)
+    pages = SimpleNamespace(device=device, shape=(PAGES, PAGE_BYTES))
+    with pytest.raises(Refused, match="UNAVAILABLE"):
+        side(pages=pages).worker()
+
+
+def request_of(manager, name, computed):
     """Its context; of one chunk."""
     context = ReqContext(name)
     context._offload_key_positions[key(name)] = PAGE_TOKENS
@@ -145,7 +183,7 @@ def key(name):
 
 def test_what_was_computed_before_a_reset_is_not_stored_after_it(side):
     manager = side().manager()
-    running, waiting = request(manager, "running", 16), request(manager, "waiting", 0)
+    running, waiting = request_of(manager, "running", 16), request_of(manager, "waiting", 0)
     assert manager.prepare_store([key("running")], running).keys_to_store == [key("running")]
     manager.reset_cache()
     assert manager.prepare_store([key("running")], running).keys_to_store == []
