@@ -44,6 +44,7 @@ def test_the_wheel_is_one_for_all_pythons_and_carries_its_libraries(wheel):
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         headers = email.message_from_bytes(archive.read(metadata))
     assert "kvtier/_native.abi3.so" in names and "kvtier/py.typed" in names
+    assert "kvtier/libkvtier-cuda.so" in names
     for engine in ("llama_cpp.py", "sglang/backend.py", "transformers/store.py", "vllm/worker.py"):
         assert f"kvtier/{engine}" in names
     carried = {Path(name).name.split("-")[0] for name in names if name.startswith("kvtier.libs/")}
