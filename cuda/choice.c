@@ -8,7 +8,7 @@
 /*
  * Strategies in order of what they cost a model that runs at the same time: copy engines are
  * otherwise idle, a gather inside the GPU's memory is short, a kernel that waits for the bus
- * holds its SMs all the while. A dearer one has to be faster by WORTH.
+ * holds its SMs all the while. One that takes SMs has to be faster by WORTH.
  */
 static const enum kvt_cuda_strategy by_cost[KVT_CUDA_STRATEGIES] = {
         KVT_CUDA_PLAIN, KVT_CUDA_BATCH, KVT_CUDA_STAGED, KVT_CUDA_KERNEL};
@@ -28,15 +28,16 @@ static enum kvt_cuda_strategy first_allowed(const struct choice *choice,
         return *list;
 }
 
-/* From a megabyte on a copy engine is as fast as the bus; small copies cost more than they move. */
+/* As on an H200: batches reach the bus from 64 KiB on, copies one by one from 1 MiB on. */
 static enum kvt_cuda_strategy guess(const struct choice *choice, uint64_t run_bytes)
 {
         static const enum kvt_cuda_strategy small[] = {KVT_CUDA_STAGED, KVT_CUDA_KERNEL,
                                                        KVT_CUDA_BATCH, KVT_CUDA_PLAIN};
-        static const enum kvt_cuda_strategy large[] = {KVT_CUDA_BATCH, KVT_CUDA_PLAIN};
 
+        if (run_bytes >= 64 * KIB && is_allowed(choice, KVT_CUDA_BATCH))
+                return KVT_CUDA_BATCH;
         if (run_bytes >= 1024 * KIB && is_allowed(choice, KVT_CUDA_PLAIN))
-                return first_allowed(choice, large);
+                return KVT_CUDA_PLAIN;
         return first_allowed(choice, small);
 }
 
@@ -60,8 +61,9 @@ static void decide(struct choice *choice, unsigned row, unsigned way)
 
         for (unsigned i = 0; i < KVT_CUDA_STRATEGIES; i++) {
                 double rate = atomic_load(&choice->bytes_per_second[row][way][by_cost[i]]);
+                double worth = by_cost[i] == KVT_CUDA_BATCH ? 1 : WORTH;
 
-                if (!is_allowed(choice, by_cost[i]) || rate <= best_rate * WORTH)
+                if (!is_allowed(choice, by_cost[i]) || rate <= best_rate * worth)
                         continue;
                 best = by_cost[i];
                 best_rate = rate;
@@ -90,16 +92,38 @@ static unsigned find_row(const struct choice *choice, uint64_t run_bytes)
         return row;
 }
 
-enum kvt_cuda_strategy choice_find(const struct choice *choice, bool is_store, uint64_t run_bytes,
-                                   bool is_registered)
+static enum kvt_cuda_strategy chosen_for(const struct choice *choice, bool is_store,
+                                         uint64_t run_bytes)
 {
         unsigned way = is_store ? KVT_CUDA_STORE : KVT_CUDA_LOAD;
-        enum kvt_cuda_strategy chosen = atomic_load_explicit(
-                &choice->chosen[find_row(choice, run_bytes)][way], memory_order_relaxed);
 
-        if (is_registered || chosen == KVT_CUDA_STAGED || chosen == KVT_CUDA_PLAIN)
-                return chosen;
-        return is_allowed(choice, KVT_CUDA_STAGED) ? KVT_CUDA_STAGED : KVT_CUDA_PLAIN;
+        return atomic_load_explicit(&choice->chosen[find_row(choice, run_bytes)][way],
+                                    memory_order_relaxed);
+}
+
+/* What is staged goes on to the arena by copies, span by span: they have to be worth that. */
+static bool is_worth_staging(const struct choice *choice, bool is_store, uint64_t span_bytes)
+{
+        enum kvt_cuda_strategy chosen = chosen_for(choice, is_store, span_bytes);
+
+        return chosen == KVT_CUDA_PLAIN || chosen == KVT_CUDA_BATCH ||
+               span_bytes >= choice->run_bytes[CHOICE_ROWS - 1];
+}
+
+enum kvt_cuda_strategy choice_find(const struct choice *choice, bool is_store,
+                                   const struct choice_shape *shape, bool is_registered)
+{
+        enum kvt_cuda_strategy chosen = chosen_for(choice, is_store, shape->run_bytes);
+
+        if (!is_registered) {
+                if (chosen == KVT_CUDA_PLAIN)
+                        return chosen;
+                return is_allowed(choice, KVT_CUDA_STAGED) ? KVT_CUDA_STAGED : KVT_CUDA_PLAIN;
+        }
+        if (chosen == KVT_CUDA_STAGED && is_allowed(choice, KVT_CUDA_KERNEL) &&
+            !is_worth_staging(choice, is_store, shape->span_bytes))
+                return KVT_CUDA_KERNEL;
+        return chosen;
 }
 
 static bool is_packed(const struct kvt__page_group *group)
@@ -108,7 +132,7 @@ static bool is_packed(const struct kvt__page_group *group)
                group->views[0].page_stride == group->views[0].row_bytes;
 }
 
-uint64_t choice_mean_run(const struct kvt__page_list *list)
+static uint64_t count_runs(const struct kvt__page_list *list)
 {
         const struct kvt__page_group *group = list->group;
         uint64_t n = 0;
@@ -119,5 +143,15 @@ uint64_t choice_mean_run(const struct kvt__page_list *list)
         if (is_packed(group))
                 for (uint32_t i = 1; i < list->n_slots; i++)
                         n -= list->slots[i] == (uint64_t)list->slots[i - 1] + 1;
-        return list->n_slots * group->page_bytes / n;
+        return n;
+}
+
+struct choice_shape choice_shape_of(const struct kvt__page_list *list)
+{
+        uint64_t bytes = list->n_slots * list->group->stored_bytes, left = bytes, n_spans = 0;
+
+        for (const struct kvt_segment *segment = list->segments; left; segment++, n_spans++)
+                left -= segment->bytes < left ? segment->bytes : left;
+        return (struct choice_shape){.run_bytes = bytes / count_runs(list),
+                                     .span_bytes = bytes / n_spans};
 }

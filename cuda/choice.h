@@ -28,9 +28,14 @@ void choice_init(struct choice *ret_choice, uint32_t allowed);
 /* Chooses anew, row by row, by the rates that are there. */
 void choice_decide(struct choice *choice);
 
-/* Bytes that lie together on both sides, on average. */
-uint64_t choice_mean_run(const struct kvt__page_list *list);
+/* What a list is made of, on average. */
+struct choice_shape {
+        uint64_t run_bytes;  /* lie together on both sides */
+        uint64_t span_bytes; /* lie together in the arena */
+};
 
-/* For runs of @run_bytes on average; without @is_registered a kernel cannot reach the arena. */
-enum kvt_cuda_strategy choice_find(const struct choice *choice, bool is_store, uint64_t run_bytes,
-                                   bool is_registered);
+struct choice_shape choice_shape_of(const struct kvt__page_list *list);
+
+/* Without @is_registered a kernel cannot reach the arena. */
+enum kvt_cuda_strategy choice_find(const struct choice *choice, bool is_store,
+                                   const struct choice_shape *shape, bool is_registered);

@@ -69,6 +69,7 @@ enum {
 #define CU_HOST_REGISTER_PORTABLE  1u
 #define CU_HOST_REGISTER_DEVICEMAP 2u
 #define CU_HOST_ALLOC_PORTABLE     1u
+#define CU_HOST_ALLOC_DEVICEMAP    2u
 
 /* CUmemcpyAttributes: how the copies of a batch see their sources. */
 struct cu_copy_attributes {

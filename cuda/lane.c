@@ -8,13 +8,16 @@
 #include "cuda/lane.h"
 #include "cuda/tiles.h"
 
-#define NS_PER_SECOND  UINT64_C(1000000000)
-#define BYTES_PER_NS   50.0 /* of the bus, for when to look; being wrong costs a look */
-#define POLL_NS_MIN    UINT64_C(10000)
-#define POLL_NS_MAX    UINT64_C(200000)
-#define LATE_SHARE     8u /* what has been late for long is looked at less often */
-#define TIMER_SLACK_NS 1000u
-#define JOIN_NS        UINT64_C(500000000)
+#define NS_PER_SECOND    UINT64_C(1000000000)
+#define BYTES_PER_NS     50.0 /* of the bus, at first; then as is seen */
+#define BYTES_PER_NS_MIN 1.0
+#define FASTER           1.05
+#define SLOWER           0.98
+#define POLL_NS_MIN      UINT64_C(10000)
+#define POLL_NS_MAX      UINT64_C(200000)
+#define LATE_SHARE       8u /* what has been late for long is looked at less often */
+#define TIMER_SLACK_NS   1000u
+#define JOIN_NS          UINT64_C(500000000)
 
 static uint64_t now_ns(void)
 {
@@ -91,6 +94,23 @@ static void count_slot(struct lane *lane, const struct lane_slot *slot)
         lane->counts.unregistered_bytes += slot->unregistered_bytes;
 }
 
+/*
+ * A slot that was through when it was first looked at may have been so for long, and the bus
+ * idle meanwhile: the next ones are looked at earlier.
+ */
+static void learn_rate(struct lane *lane, struct lane_slot *slot, bool is_done)
+{
+        bool is_due = now_ns() >= slot->due_ns;
+
+        if (slot->was_seen || (!is_done && !is_due))
+                return;
+        if (is_done)
+                lane->bytes_per_ns *= FASTER;
+        else if (lane->bytes_per_ns > BYTES_PER_NS_MIN)
+                lane->bytes_per_ns *= SLOWER;
+        slot->was_seen = true;
+}
+
 static void finish_slot(struct lane *lane, struct lane_slot *slot)
 {
         slot->is_busy = false;
@@ -118,6 +138,7 @@ static void collect(struct lane *lane)
                 pthread_mutex_lock(&lane->lock);
                 if (lane->is_abandoned || is_lost(lane))
                         return;
+                learn_rate(lane, slot, !error);
                 if (!error)
                         finish_slot(lane, slot);
         }
@@ -188,9 +209,10 @@ static struct kvt__page_job *next_job(struct lane *lane)
 static enum kvt_cuda_strategy strategy_of(struct lane *lane, const struct kvt__page_job *job,
                                           bool registered)
 {
+        struct choice_shape shape = choice_shape_of(&job->list);
+
         return converts(job) ? KVT_CUDA_STAGED
-                             : choice_find(lane->kit.choice, lane->is_store,
-                                           choice_mean_run(&job->list), registered);
+                             : choice_find(lane->kit.choice, lane->is_store, &shape, registered);
 }
 
 static void begin_walk(struct lane_task *task)
@@ -332,13 +354,17 @@ static void fail_slot(struct lane *lane, struct lane_slot *slot, cu_result error
                 slot->tasks[i]->has_failed = slot->tasks[i]->is_issued = true;
 }
 
+/* The bus takes slots one after the other. */
 static void set_due(struct lane *lane, struct lane_slot *slot)
 {
-        uint64_t now = now_ns(), from = lane->through_ns > now ? lane->through_ns : now;
+        uint64_t ahead = slot->slot.bytes;
 
-        lane->through_ns = from + (uint64_t)((double)slot->slot.bytes / BYTES_PER_NS);
-        slot->due_ns = lane->through_ns;
+        for (unsigned i = 0; i < LANE_SLOTS; i++)
+                if (lane->slots[i].is_busy)
+                        ahead += lane->slots[i].slot.bytes;
+        slot->due_ns = now_ns() + (uint64_t)((double)ahead / lane->bytes_per_ns);
         slot->is_busy = true;
+        slot->was_seen = false;
 }
 
 /* What the tasks and their jobs are is the thread's until it is abandoned. */
@@ -493,7 +519,7 @@ cu_result lane_init(struct lane *ret_lane, const struct lane_kit *kit, bool is_s
         cu_result error;
         unsigned n = 0;
 
-        *ret_lane = (struct lane){.kit = *kit, .is_store = is_store};
+        *ret_lane = (struct lane){.kit = *kit, .is_store = is_store, .bytes_per_ns = BYTES_PER_NS};
         init_locks(ret_lane);
         STAILQ_INIT(&ret_lane->jobs);
         TAILQ_INIT(&ret_lane->active);

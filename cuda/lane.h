@@ -67,6 +67,7 @@ TAILQ_HEAD(lane_tasks, lane_task);
 struct lane_slot {
         struct slot slot;
         bool is_busy;
+        bool was_seen;   /* looked at when it should have been through */
         uint64_t due_ns; /* when its bytes should be through */
         uint64_t unregistered_bytes;
         uint32_t n_tasks;
@@ -99,8 +100,7 @@ struct lane {
         cu_stream tail; /* behind the slots: caller's events are recorded there */
         struct lane_slot slots[LANE_SLOTS];
         struct lane_task tasks[LANE_TASKS];
-        uint64_t through_ns; /* when all that was issued should be through */
-        double bytes_per_ns;
+        double bytes_per_ns;           /* of the bus, as far as is known */
         struct registry_extent extent; /* around the last address looked up */
 };
 

@@ -62,6 +62,7 @@ static void fill(struct bench *bench, struct slot *slot, uint64_t *at, uint64_t 
                                 in_run,
                         .arena = (uintptr_t)bench->arena + *at,
                         .bytes = run_bytes - in_run,
+                        .is_registered = true,
                 };
                 uint64_t taken = slot_add(slot, &pair);
 

@@ -70,14 +70,36 @@ static __device__ __forceinline__ void move(const struct kvt_cuda_run &run, uint
                 move_run<unsigned char>(run, thread);
 }
 
+/* What one thread of the warp holds. */
+static __device__ __forceinline__ struct kvt_cuda_run told(const struct kvt_cuda_run &run,
+                                                           uint32_t by)
+{
+        struct kvt_cuda_run heard;
+
+        heard.from = __shfl_sync(~0u, run.from, by);
+        heard.to = __shfl_sync(~0u, run.to, by);
+        heard.bytes = __shfl_sync(~0u, run.bytes, by);
+        return heard;
+}
+
+/*
+ * Neighbouring runs go to different SMs, so that few runs use all of the grid. A warp reads 32
+ * of its runs at once: they may lie in the host's memory.
+ */
 static __device__ __forceinline__ void move_all(const struct kvt_cuda_run *runs, uint32_t n_runs)
 {
-        uint32_t warps_a_block = blockDim.x / WARP, thread = threadIdx.x % WARP;
+        uint32_t n_warps = blockDim.x / WARP * gridDim.x, thread = threadIdx.x % WARP;
         uint32_t warp = threadIdx.x / WARP * gridDim.x + blockIdx.x;
 
-        /* Neighbouring runs go to different SMs, so that few runs use all of the grid. */
-        for (uint32_t i = warp; i < n_runs; i += warps_a_block * gridDim.x)
-                move(runs[i], thread);
+        for (uint32_t first = warp; first < n_runs; first += WARP * n_warps) {
+                uint32_t own = first + thread * n_warps;
+                struct kvt_cuda_run run = {0, 0, 0};
+
+                if (own < n_runs)
+                        run = runs[own];
+                for (uint32_t i = 0; i < WARP && first + i * n_warps < n_runs; i++)
+                        move(told(run, i), thread);
+        }
 }
 
 extern "C" __global__ void kvt_move_runs(const struct kvt_cuda_run *runs, uint32_t n_runs)

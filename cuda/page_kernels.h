@@ -4,7 +4,7 @@
  * of the device, too, and by tests that stand in for the device.
  *
  *   kvt_move_runs(const struct kvt_cuda_run *runs, uint32_t n_runs)
- *       @runs lies in memory of the device, or in registered memory of the host
+ *       @runs lies in registered memory of the host, and is read once
  *   kvt_move_few(struct kvt_cuda_few few)
  *       the same, with the runs among the arguments
  *

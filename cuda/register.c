@@ -520,10 +520,10 @@ static enum kvt_cuda_strategy pick(struct gpu *gpu, const struct kvt_cuda_copy *
                                    const struct kvt__page_list *list)
 {
         bool is_registered = registry_covers(gpu->kit.registry, list);
+        struct choice_shape shape = choice_shape_of(list);
         enum kvt_cuda_strategy strategy =
                 copy->strategy ? copy->strategy - 1
-                               : choice_find(&gpu->choice, copy->is_store, choice_mean_run(list),
-                                             is_registered);
+                               : choice_find(&gpu->choice, copy->is_store, &shape, is_registered);
 
         if (strategy == KVT_CUDA_STAGED)
                 strategy = KVT_CUDA_KERNEL;

@@ -19,9 +19,9 @@ static cu_result allocate(struct slot *slot, int priority, uint64_t staging_byte
         if (!error && slot->kit->move_runs)
                 error = driver->host_allocate((void **)&slot->runs,
                                               SLOT_RUNS_MAX * sizeof(slot->runs[0]),
-                                              CU_HOST_ALLOC_PORTABLE);
+                                              CU_HOST_ALLOC_PORTABLE | CU_HOST_ALLOC_DEVICEMAP);
         if (!error && slot->kit->move_runs)
-                error = driver->allocate(&slot->runs_there, SLOT_RUNS_MAX * sizeof(slot->runs[0]));
+                error = driver->host_address(&slot->runs_there, slot->runs, 0);
         /* An engine that has taken all of the memory leaves none to stage in. */
         if (!error && slot->kit->move_runs && staging_bytes &&
             !driver->allocate(&slot->staging, staging_bytes))
@@ -52,8 +52,6 @@ void slot_deinit(struct slot *slot)
 
         if (slot->staging)
                 driver->release(slot->staging);
-        if (slot->runs_there)
-                driver->release(slot->runs_there);
         if (slot->kit->move_runs && slot->runs)
                 driver->host_free(slot->runs);
         else
@@ -79,6 +77,7 @@ void slot_begin(struct slot *slot, enum kvt_cuda_strategy strategy, bool is_stor
         if (strategy == KVT_CUDA_STAGED && slot->staging_bytes < bytes_max)
                 slot->bytes_max = slot->staging_bytes;
         slot->extent = 0;
+        slot->is_registered = true;
         slot->n_runs = slot->n_spans = 0;
 }
 
@@ -144,6 +143,7 @@ bool slot_add_span(struct slot *slot, const struct slot_pair *pair, uint64_t off
         bool is_added = add_span(slot, pair, offset, pair->bytes);
 
         slot->extent = pair->extent;
+        slot->is_registered = slot->is_registered && pair->is_registered;
         return is_added;
 }
 
@@ -175,6 +175,7 @@ uint64_t slot_add(struct slot *slot, const struct slot_pair *pair)
         if (!add_run(slot, pair, other, bytes))
                 return 0;
         slot->extent = pair->extent;
+        slot->is_registered = slot->is_registered && pair->is_registered;
         slot->bytes += bytes;
         return bytes;
 }
@@ -227,11 +228,9 @@ static cu_function kernel_of(const struct slot *slot)
 static cu_result launch(struct slot *slot)
 {
         const struct cuda_driver *driver = slot->kit->driver;
-        uint64_t run_bytes = slot->converts ? sizeof(slot->tiles[0]) : sizeof(slot->runs[0]);
         uint32_t warps = BLOCK_THREADS / WARP;
         uint32_t blocks = (slot->n_runs + warps - 1) / warps;
         void *arguments[] = {&slot->runs_there, &slot->n_runs};
-        cu_result error;
 
         /* Few runs still take all SMs that they may: each warp of a block has the same bus. */
         if (slot->n_runs < slot->kit->blocks)
@@ -240,27 +239,32 @@ static cu_result launch(struct slot *slot)
                 blocks = slot->kit->blocks;
         if (blocks > slot->kit->blocks)
                 blocks = slot->kit->blocks;
-        error = driver->copy(slot->runs_there, (uint64_t)(uintptr_t)slot->runs,
-                             slot->n_runs * run_bytes, slot->stream);
-        return error ? error
-                     : driver->launch(kernel_of(slot), blocks, 1, 1, BLOCK_THREADS, 1, 1, 0,
-                                      slot->stream, arguments, NULL);
+        return driver->launch(kernel_of(slot), blocks, 1, 1, BLOCK_THREADS, 1, 1, 0, slot->stream,
+                              arguments, NULL);
 }
 
+/*
+ * Between staging buffer and arena: several spans as one batch, since each copy for itself costs
+ * as much as 100 KiB of the bus. Batches do not take what is not registered.
+ */
 static cu_result copy_spans(struct slot *slot)
 {
         const struct cuda_driver *driver = slot->kit->driver;
+        bool as_batch = driver->copy_batch && slot->n_spans > 1 && slot->is_registered;
         cu_result error = 0;
 
         for (uint32_t i = 0; i < slot->n_spans && !error; i++) {
                 uint64_t staged = slot->staging + slot->spans[i].offset;
-                uint64_t arena = slot->spans[i].arena;
+                uint64_t arena = slot->spans[i].arena, bytes = slot->spans[i].bytes;
+                uint64_t to = slot->is_store ? arena : staged;
+                uint64_t from = slot->is_store ? staged : arena;
 
-                error = driver->copy(slot->is_store ? arena : staged,
-                                     slot->is_store ? staged : arena, slot->spans[i].bytes,
-                                     slot->stream);
+                if (as_batch)
+                        put_in_batch(slot, i, to, from, bytes);
+                else
+                        error = driver->copy(to, from, bytes, slot->stream);
         }
-        return error;
+        return as_batch ? copy_batch(slot, slot->n_spans) : error;
 }
 
 static cu_result issue(struct slot *slot, cu_event after)

@@ -42,12 +42,15 @@ struct slot {
         cu_event event; /* behind all that was issued */
         cu_address staging;
         uint64_t staging_bytes; /* 0: none */
-        /* In pinned memory, so that their upload needs no copy; tiles where it converts. */
+        /*
+         * In pinned memory, where kernels read them: a copy to the GPU would have to wait behind
+         * what is being loaded. Tiles where it converts.
+         */
         union {
                 struct kvt_cuda_run *runs;
                 struct kvt_cuda_tiles *tiles;
         };
-        cu_address runs_there; /* the same on the GPU */
+        cu_address runs_there; /* the same for the GPU */
         uint64_t *batch;       /* targets, sources and lengths, SLOT_RUNS_MAX of each */
 
         enum kvt_cuda_strategy strategy;
@@ -57,6 +60,7 @@ struct slot {
         uint64_t bytes_max;
         uint64_t extent; /* of the last pair */
         bool is_recorded;
+        bool is_registered; /* all of the arena's side */
         uint32_t n_runs;
         uint32_t n_spans;
         struct slot_span spans[SLOT_SPANS_MAX];
