@@ -140,11 +140,6 @@ static json_t *answer(struct daemon *daemon, const struct explain_query *query)
 
 /* ---- digests that are given ---- */
 
-static uint8_t nibble_of(char digit)
-{
-        return (uint8_t)(digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
-}
-
 /* Digests in hex, one behind the other. False: they are not. */
 static bool parse_digests(const json_t *text, struct digest **ret_digests, uint32_t *ret_n)
 {
@@ -162,7 +157,7 @@ static bool parse_digests(const json_t *text, struct digest **ret_digests, uint3
                 return false;
         for (size_t i = 0; i < length; i += 2)
                 digests[i / (2 * DIGEST_BYTES)].bytes[i / 2 % DIGEST_BYTES] =
-                        (uint8_t)(nibble_of(hex[i]) << 4 | nibble_of(hex[i + 1]));
+                        (uint8_t)(admin_nibble(hex[i]) << 4 | admin_nibble(hex[i + 1]));
         *ret_digests = digests;
         return true;
 }

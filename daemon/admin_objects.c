@@ -11,7 +11,7 @@
 /* Objects looked at for one page, so that a rare layout does not stall the loop. */
 #define LS_STEPS 20000
 
-static uint8_t nibble_of(char digit)
+uint8_t admin_nibble(char digit)
 {
         return (uint8_t)(digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
 }
@@ -22,7 +22,7 @@ static bool has_hex_prefix(const struct digest *digest, const char *prefix)
         for (size_t i = 0; prefix[i]; i++) {
                 uint8_t byte = digest->bytes[i / 2];
 
-                if ((i % 2 ? byte & 15 : byte >> 4) != nibble_of(prefix[i]))
+                if ((i % 2 ? byte & 15 : byte >> 4) != admin_nibble(prefix[i]))
                         return false;
         }
         return true;

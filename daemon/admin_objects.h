@@ -18,6 +18,9 @@ struct index_object;
 int admin_find_layout(struct daemon *daemon, const json_t *arguments, bool is_optional,
                       uint16_t *ret_layout, json_t **ret_error);
 
+/* What a hex digit stands for. */
+uint8_t admin_nibble(char digit);
+
 /* 64 hex digits. */
 bool admin_parse_digest(const char *text, struct digest *ret_digest);
 

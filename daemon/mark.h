@@ -5,8 +5,9 @@
  *
  * A request is a job; jobs are done one after another, in slices, one slice a turn of the
  * loop, and with only so many deletes queued in the tier below. They wait for the end of
- * recovery. A slice ends with what uses it up: a pin goes to the root in one. What is reclaimed leaves the index in that turn; who holds a lease on it, or
- * writes it down, keeps the bytes until he lets go.
+ * recovery. A slice ends with what uses it up: a pin goes to the root in one. What is
+ * reclaimed leaves the index in that turn; who holds a lease on it, or writes it down,
+ * keeps the bytes until he lets go.
  *
  * Below: the tree has no lists of children. One walk over all boundaries asks each whether
  * a named one is above it, and notes the answer, so that every edge is looked at once.
