@@ -92,7 +92,7 @@ static json_t *nvme_tier(struct daemon *daemon)
         json_t *tier;
 
         nvme->ops.usage(nvme, &usage);
-        tier = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s}",
+        tier = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:s}",
                          "name", nvme->ops.name, "capacity_bytes", (json_int_t)usage.capacity_bytes,
                          "used_bytes", (json_int_t)usage.used_bytes, "payload_bytes",
                          (json_int_t)usage.payload_bytes, "objects", (json_int_t)usage.objects,
@@ -100,8 +100,9 @@ static json_t *nvme_tier(struct daemon *daemon)
                          (json_int_t)usage.queued_reads, "queued_bytes",
                          (json_int_t)usage.queued_bytes, "read_bytes",
                          (json_int_t)usage.read_bytes_total, "written_bytes",
-                         (json_int_t)usage.written_bytes_total, "degraded", (int)usage.degraded,
-                         "degraded_reason", usage.degraded_reason, "write",
+                         (json_int_t)usage.written_bytes_total, "unsynced", (int)usage.is_unsynced,
+                         "degraded", (int)usage.degraded, "degraded_reason",
+                         usage.degraded_reason, "write",
                          write_policy_name(daemon->cache.write_policy));
         if (tier)
                 json_object_update_new(tier, counters(metrics, METRICS_NVME));

@@ -491,6 +491,7 @@ void nvme_usage(struct tier *tier, struct tier_usage *ret_usage)
                 .io_errors_total = nvme->io_errors,
                 .corrupt_total = nvme->corrupt,
                 .stale_total = nvme->stale,
+                .is_unsynced = nvme->is_dirty || nvme->is_syncing,
                 .degraded = nvme->degraded,
         };
         list_reasons(nvme, ret_usage->degraded_reason, sizeof(ret_usage->degraded_reason));

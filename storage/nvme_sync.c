@@ -18,8 +18,10 @@ static void end_round(struct nvme *nvme, int result)
         struct nvme_sync_waiter *waiter;
 
         nvme->is_syncing = false;
-        if (result)
+        if (result) {
                 nvme->io_errors++;
+                nvme->is_dirty = true; /* tried again with the next round */
+        }
         while ((waiter = STAILQ_FIRST(&nvme->sync_now))) {
                 STAILQ_REMOVE_HEAD(&nvme->sync_now, link);
                 waiter->on_synced(waiter->user, result);

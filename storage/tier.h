@@ -143,6 +143,7 @@ struct tier_usage {
         uint64_t io_errors_total;
         uint64_t corrupt_total;
         uint64_t stale_total;
+        bool is_unsynced;       /* a power loss now would cost some of what was written */
         bool degraded;          /* works, but not as configured; degraded_reason says why */
         char degraded_reason[160];
 };

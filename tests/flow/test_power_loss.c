@@ -156,10 +156,7 @@ static void check_all(void)
 
 static void wait_until_synced(void)
 {
-        struct timespec pause = {.tv_nsec = 400000000}; /* nvme.sync_ms, with room */
-
-        daemon_wait_written(&fixture);
-        nanosleep(&pause, NULL);
+        daemon_wait_synced(&fixture);
         for (uint64_t key = 0; key < N_KEYS; key++)
                 expected[key].is_due =
                         expected[key].newest && expected[key].oldest <= expected[key].newest;
@@ -224,7 +221,6 @@ END_TEST
 /* Nothing here syncs but the tier's own clock. */
 START_TEST(what_is_older_than_sync_ms_survives)
 {
-        struct timespec pause = {.tv_nsec = 400000000};
         struct wire_client *client;
         uint64_t n_objects = 0;
 
@@ -236,8 +232,7 @@ START_TEST(what_is_older_than_sync_ms_survives)
 
                         ck_assert_uint_eq(wire_client_put(client, &object), KVT_WIRE_OK);
                 }
-                daemon_wait_written(&fixture);
-                nanosleep(&pause, NULL);
+                daemon_wait_synced(&fixture);
                 close_client(client);
                 lose_power(round);
                 client = open_client();
@@ -255,16 +250,13 @@ END_TEST
 
 START_TEST(replaced_bytes_do_not_return_after_a_power_loss)
 {
-        struct timespec pause = {.tv_nsec = 400000000};
-
         begin(64 * MIB);
         for (unsigned round = 0; round < 8; round++) {
                 struct wire_client *client = open_client();
 
                 for (uint64_t key = 0; key < 8; key++)
                         store(client, key);
-                daemon_wait_written(&fixture);
-                nanosleep(&pause, NULL); /* the old entries would survive */
+                daemon_wait_synced(&fixture); /* the old entries would survive */
                 /* The answer is a promise: the old entry is durably gone. */
                 for (uint64_t key = 0; key < 8; key++)
                         store(client, key);

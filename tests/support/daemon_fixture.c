@@ -401,6 +401,12 @@ void daemon_wait_written(struct daemon_fixture *fixture)
         daemon_wait_number(fixture, "nvme.queued_writes", 0);
 }
 
+void daemon_wait_synced(struct daemon_fixture *fixture)
+{
+        daemon_wait_written(fixture);
+        daemon_wait_number(fixture, "nvme.unsynced", 0);
+}
+
 static void command_each_layout(struct daemon_fixture *fixture, const char *command,
                                 const char *tier)
 {

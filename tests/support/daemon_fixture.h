@@ -81,6 +81,8 @@ void daemon_wait_number(struct daemon_fixture *fixture, const char *name, uint64
 
 /* Waits until every object is where the policy "store" wants it. */
 void daemon_wait_written(struct daemon_fixture *fixture);
+/* And what is there outlives a power loss. */
+void daemon_wait_synced(struct daemon_fixture *fixture);
 /* Drops what is not leased from one tier ("host", "nvme"), or from all (NULL). */
 void daemon_evict(struct daemon_fixture *fixture, const char *tier);
 /* Re-reads every stored object; returns how many were corrupt or unreadable. */

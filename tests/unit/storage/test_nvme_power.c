@@ -258,7 +258,7 @@ START_TEST(a_catalog_that_refuses_writes_stores_nothing_and_frees_nothing)
 }
 END_TEST
 
-START_TEST(a_sync_that_fails_is_reported)
+START_TEST(a_sync_that_fails_is_reported_and_tried_again)
 {
         struct driver_object object = driver_object(1, 100000);
 
@@ -268,7 +268,12 @@ START_TEST(a_sync_that_fails_is_reported)
         ck_assert_int_eq(powerfs_command(mount, "fail-sync data"), 0);
         ck_assert_int_lt(driver_sync(&fixture.driver), 0);
         ck_assert_uint_gt(driver_usage(&fixture.driver).io_errors_total, 0);
+        ck_assert(driver_usage(&fixture.driver).is_unsynced);
         ck_assert_int_eq(powerfs_command(mount, "heal"), 0);
+        for (unsigned turns = 0; driver_usage(&fixture.driver).is_unsynced; turns++) {
+                ck_assert_uint_lt(turns, 1000);
+                uv_run(&fixture.driver.loop, UV_RUN_ONCE);
+        }
         fixture_close(&fixture);
         end();
 }
@@ -313,7 +318,7 @@ int main(void)
         tcase_add_test(tcase, a_device_that_refuses_reads_fails_the_one_object);
         tcase_add_loop_test(tcase, a_catalog_that_refuses_writes_stores_nothing_and_frees_nothing,
                             0, 2);
-        tcase_add_test(tcase, a_sync_that_fails_is_reported);
+        tcase_add_test(tcase, a_sync_that_fails_is_reported_and_tried_again);
         tcase_add_test(tcase, space_that_cannot_be_allocated_ahead_is_said_and_its_end_is_survived);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
