@@ -5,13 +5,20 @@
 
 #include "tests/gpu/gpu_engine.h"
 #include "tests/support/content.h"
-#include "tests/support/daemon_fixture.h"
 #include "tests/support/flow_session.h"
 
 #define POISON 0xa5
 #define ALIGN  UINT64_C(256) /* of a group's memory */
 
 /* ---- sessions ---- */
+
+void gpu_daemon_init(struct daemon_fixture *fixture, const struct daemon_options *options)
+{
+        struct daemon_options own = options ? *options : (struct daemon_options){0};
+
+        own.keeps_fds = !getenv(CUDA_DRIVER_VARIABLE);
+        daemon_fixture_init(fixture, &own);
+}
 
 static unsigned count_groups(const struct shape *shape)
 {

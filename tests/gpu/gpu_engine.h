@@ -14,6 +14,7 @@
 #include "cuda/kvtier-cuda.h"
 #include "tests/gpu/gpu_memory.h"
 #include "tests/gpu/shapes.h"
+#include "tests/support/daemon_fixture.h"
 
 #define ENGINE_OBJECTS   2u /* of each group, of a boundary's run */
 #define ENGINE_SLOTS_MAX 64u
@@ -33,6 +34,9 @@ struct gpu_engine {
         uint8_t *seen; /* what was read back */
         uint32_t random;
 };
+
+/* As daemon_fixture_init(): a GPU's driver never closes what it has opened. */
+void gpu_daemon_init(struct daemon_fixture *fixture, const struct daemon_options *options);
 
 /* @session is of gpu_engine_session(); closed with the engine. */
 struct kvt_session *gpu_engine_session(const struct shape *shape, const char *socket);

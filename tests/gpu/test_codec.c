@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cuda/kvtier-cuda.h"
-#include "tests/gpu/gpu_memory.h"
+#include "tests/gpu/gpu_engine.h"
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/flow.h"
 #include "tests/support/flow_session.h"
@@ -163,7 +163,7 @@ static void go_both_ways(const struct kvt_cuda_options *options)
         struct quant_engine on_gpu, on_host;
         struct kvt_cuda_info info = {.size = sizeof(info)};
 
-        daemon_fixture_init(&fixture, NULL);
+        gpu_daemon_init(&fixture, NULL);
         open_on_host(&on_host);
         if (open_on_gpu(&on_gpu, options)) {
                 for (uint64_t number = 1; number <= 8; number++) {
@@ -218,7 +218,7 @@ START_TEST(pages_of_a_chunk_load_alone)
         uint32_t slots[QUANT_SLOTS];
         struct quant_engine engine;
 
-        daemon_fixture_init(&fixture, &with_nvme);
+        gpu_daemon_init(&fixture, &with_nvme);
         if (open_on_gpu(&engine, &options)) {
                 store(&engine, 1, true);
                 daemon_wait_written(&fixture);
@@ -254,7 +254,7 @@ START_TEST(without_a_staging_buffer_a_codec_is_refused)
         struct quant_engine engine;
 
         options.strategies = 1u << KVT_CUDA_PLAIN | 1u << KVT_CUDA_KERNEL;
-        daemon_fixture_init(&fixture, NULL);
+        gpu_daemon_init(&fixture, NULL);
         ck_assert_msg(gpu_open(&gpu, 0, gpu_why), "%s", gpu_why);
         memory = gpu_allocate(&gpu, quant_bytes());
         view.base = (void *)(uintptr_t)memory;

@@ -69,7 +69,7 @@ START_TEST(pages_of_every_shape_come_back_from_host_memory_and_nvme)
         struct daemon_options options = {.nvme_bytes = 128 * MIB};
         struct gpu_engine engine;
 
-        daemon_fixture_init(&fixture, &options);
+        gpu_daemon_init(&fixture, &options);
         open_gpu(0);
         for (unsigned i = 0; i < n_shapes; i++) {
                 open_engine(&engine, &shapes[i], 0);
@@ -122,7 +122,7 @@ static void every_byte_by(enum kvt_cuda_strategy strategy)
                                             "Llama-3-70B TP8, fp8", "DeepSeek-V3.2",
                                             "DeepSeek-V4-Flash", "unaligned"};
 
-        daemon_fixture_init(&fixture, NULL);
+        gpu_daemon_init(&fixture, NULL);
         open_gpu(0);
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
                 round_trip_by(names[i], strategy);
@@ -163,7 +163,7 @@ START_TEST(pages_of_a_chunk_load_alone)
         struct gpu_engine engine;
         unsigned n;
 
-        daemon_fixture_init(&fixture, NULL);
+        gpu_daemon_init(&fixture, NULL);
         open_gpu(0);
         open_engine(&engine, shape_named("Qwen3-0.6B"), 0);
         n = gpu_engine_objects(&engine, 1, objects, slots);
@@ -222,7 +222,7 @@ START_TEST(two_processes_at_once_see_their_own_bytes_and_each_others)
         static const uint64_t numbers[] = {1, 2};
         struct child children[2];
 
-        daemon_fixture_init(&fixture, NULL);
+        gpu_daemon_init(&fixture, NULL);
         for (unsigned i = 0; i < 2; i++)
                 child_start(&children[i], play, (void *)(uintptr_t)&numbers[i]);
         for (unsigned i = 0; i < 2; i++)

@@ -24,6 +24,7 @@ struct daemon_options {
         const char *nvme_write;       /* NULL: "store" */
         const char *nvme_folder;      /* of data and catalog; NULL: in the scratch folder */
         const char *const *overrides; /* "key=value", for --set; ends with NULL; may be NULL */
+        bool keeps_fds; /* the test has a library that never closes its descriptors */
 };
 
 struct daemon_fixture {
