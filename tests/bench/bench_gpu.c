@@ -277,12 +277,12 @@ int main(int argc, char **argv)
         begin(argv[1]);
         if (is_asked(argc, argv, "pages"))
                 gpu_bench_pages();
-        if (is_asked(argc, argv, "copies"))
-                gpu_bench_copies();
         if (is_asked(argc, argv, "latency"))
                 gpu_bench_latency();
         if (is_asked(argc, argv, "product"))
                 gpu_bench_product();
+        if (is_asked(argc, argv, "copies"))
+                gpu_bench_copies();
         bench_stop_daemon();
         return 0;
 }

@@ -6,7 +6,7 @@
 
 #include "tests/bench/bench_gpu.h"
 
-#define HELD        32u /* objects, for copies without the daemon: 256 MiB each way */
+#define HELD        8u /* objects, for copies without the daemon: 64 MiB each way */
 #define LATENCY_RUN 200u
 
 struct slot {
