@@ -15,7 +15,7 @@ def eventually(predicate, seconds=20.0):
 
 
 class Daemon:
-    def __init__(self, build, folder, host="64MiB", nvme="96MiB"):
+    def __init__(self, build, folder, host="64MiB", nvme="96MiB", piece="32MiB"):
         self.build, self.folder = Path(build), Path(folder)
         self.socket = str(self.folder / "kvtierd.sock")
         self.disk = self.folder / "nvme" / "data"
@@ -23,7 +23,7 @@ class Daemon:
         self.disk.parent.mkdir()
         (self.folder / "kvtierd.conf").write_text(
             f"socket:\n  path: {self.socket}\n"
-            f"host:\n  bytes: {host}\n  piece_bytes: 32MiB\n"
+            f"host:\n  bytes: {host}\n  piece_bytes: {piece}\n"
             f"nvme:\n  paths: [{self.disk}]\n  bytes: {nvme}\nmetrics:\n  listen: off\n"
         )
 
