@@ -221,7 +221,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=20.0, help="of a prefill at most")
     parser.add_argument("--through-host", action="store_true", help="without libkvtier-cuda")
     parser.add_argument("--host", help="the daemon's host memory")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     arguments.tokens = arguments.tokens or (SMALL_TOKENS if arguments.small else TOKENS)
     if arguments.through_host:
         os.environ["KVT_CUDA_DRIVER"] = "/none"
