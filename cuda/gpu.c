@@ -135,6 +135,14 @@ static uint32_t possible(const struct gpu *gpu)
         return strategies & gpu->kit.strategies;
 }
 
+/* What gathers is short and has to come between the kernels of a model, not behind them. */
+static int find_priority(const struct gpu *gpu)
+{
+        int least = 0, greatest = 0;
+
+        return gpu->kit.driver->stream_priorities(&least, &greatest) ? 0 : greatest;
+}
+
 static cu_result make_lanes(struct gpu *gpu)
 {
         struct lane_kit kit = {
@@ -148,10 +156,12 @@ static cu_result make_lanes(struct gpu *gpu)
                 .error_context = gpu->kit.error_context,
                 .is_lost = gpu->kit.is_lost,
         };
-        uint64_t staging =
-                gpu->kit.strategies & (1u << KVT_CUDA_STAGED) ? gpu->kit.staging_bytes / 2 : 0;
-        cu_result error = lane_init(&gpu->lanes[KVT_CUDA_STORE], &kit, true, staging);
+        uint64_t staging;
+        cu_result error;
 
+        gpu->slot_kit.priority = find_priority(gpu);
+        staging = gpu->kit.strategies & (1u << KVT_CUDA_STAGED) ? gpu->kit.staging_bytes / 2 : 0;
+        error = lane_init(&gpu->lanes[KVT_CUDA_STORE], &kit, true, staging);
         if (error)
                 return error;
         error = lane_init(&gpu->lanes[KVT_CUDA_LOAD], &kit, false, staging);

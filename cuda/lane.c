@@ -525,7 +525,7 @@ cu_result lane_init(struct lane *ret_lane, const struct lane_kit *kit, bool is_s
         TAILQ_INIT(&ret_lane->active);
         error = kit->slot->driver->stream_create(&ret_lane->tail, CU_STREAM_NON_BLOCKING, 0);
         while (!error && n < LANE_SLOTS) {
-                error = slot_init(&ret_lane->slots[n].slot, kit->slot, 0,
+                error = slot_init(&ret_lane->slots[n].slot, kit->slot,
                                   staging_bytes / LANE_SLOTS);
                 n += !error;
         }

@@ -136,7 +136,7 @@ static bool open_bench(struct bench *bench, const struct measure *measure)
 
         *bench = (struct bench){.measure = measure, .driver = measure->kit->driver};
         for (; n < SLOTS && !error; n++)
-                error = slot_init(&bench->slots[n], measure->kit, 0, measure->staging_bytes);
+                error = slot_init(&bench->slots[n], measure->kit, measure->staging_bytes);
         if (!error)
                 error = bench->driver->host_allocate(&bench->arena, SCRATCH,
                                                      CU_HOST_ALLOC_PORTABLE);

@@ -8,12 +8,13 @@
 
 /* ---- memory ---- */
 
-static cu_result allocate(struct slot *slot, int priority, uint64_t staging_bytes)
+static cu_result allocate(struct slot *slot, uint64_t staging_bytes)
 {
         const struct cuda_driver *driver = slot->kit->driver;
         cu_result error;
 
-        error = driver->stream_create(&slot->stream, CU_STREAM_NON_BLOCKING, priority);
+        error = driver->stream_create(&slot->stream, CU_STREAM_NON_BLOCKING,
+                                      slot->kit->priority);
         if (!error)
                 error = driver->event_create(&slot->event, CU_EVENT_DISABLE_TIMING);
         if (!error && slot->kit->move_runs)
@@ -29,8 +30,7 @@ static cu_result allocate(struct slot *slot, int priority, uint64_t staging_byte
         return error;
 }
 
-cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, int priority,
-                    uint64_t staging_bytes)
+cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, uint64_t staging_bytes)
 {
         cu_result error;
 
@@ -38,7 +38,7 @@ cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, int prior
         ret_slot->batch = calloc(3 * SLOT_RUNS_MAX, sizeof(ret_slot->batch[0]));
         if (!kit->move_runs)
                 ret_slot->runs = calloc(SLOT_RUNS_MAX, sizeof(ret_slot->runs[0]));
-        error = allocate(ret_slot, priority, staging_bytes);
+        error = allocate(ret_slot, staging_bytes);
         if (!error && (!ret_slot->batch || !ret_slot->runs))
                 error = CU_E_OUT_OF_MEMORY;
         if (error)

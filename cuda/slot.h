@@ -27,6 +27,7 @@ struct slot_kit {
         cu_function move_runs; /* NULL: no kernels */
         cu_function encode_tiles, decode_tiles;
         uint32_t blocks;
+        int priority; /* of streams */
 };
 
 /* A run of the arena that a staging buffer is copied to or from. */
@@ -76,8 +77,7 @@ struct slot_pair {
 };
 
 /* @staging may be 0. 0, or the driver's error, with nothing left behind. */
-cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, int priority,
-                    uint64_t staging_bytes);
+cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, uint64_t staging_bytes);
 /* Nothing of it is in flight. */
 void slot_deinit(struct slot *slot);
 
