@@ -11,7 +11,7 @@
 
 #include "tests/bench/bench_gpu.h"
 
-#define SIDE     8192
+#define SIDE_MAX 8192u /* of the matrices */
 #define IN_QUEUE 8u
 #define WINDOW   1.0 /* seconds */
 
@@ -26,6 +26,7 @@ static struct {
         void *handle;
         cu_stream stream;
         cu_address matrices[3];
+        int side;
         atomic_bool stop;
         uint64_t n_done;
         double seconds;
@@ -53,7 +54,7 @@ static bool load(void)
 /* Random numbers from 0.5 to 1 of both signs: zeros would take less power. */
 static void fill_matrices(void)
 {
-        uint64_t bytes = UINT64_C(2) * SIDE * SIDE, state = 1;
+        uint64_t bytes = UINT64_C(2) * SIDE_MAX * SIDE_MAX, state = 1;
         uint16_t *numbers = (uint16_t *)bench.pinned;
 
         for (uint64_t i = 0; i < bytes / 2; i++) {
@@ -67,12 +68,13 @@ static void fill_matrices(void)
 static void multiply(void)
 {
         const float one = 1, zero = 0;
+        int n = product.side;
         void *a = (void *)(uintptr_t)product.matrices[0];
         void *b = (void *)(uintptr_t)product.matrices[1];
         void *c = (void *)(uintptr_t)product.matrices[2];
 
-        if (product.product(product.handle, 0, 0, SIDE, SIDE, SIDE, &one, a, BF16, SIDE, b, BF16,
-                            SIDE, &zero, c, BF16, SIDE, COMPUTE_FP32, ALGORITHM_DEFAULT))
+        if (product.product(product.handle, 0, 0, n, n, n, &one, a, BF16, n, b, BF16, n, &zero, c,
+                            BF16, n, COMPUTE_FP32, ALGORITHM_DEFAULT))
                 bench_die("cublasGemmEx", "failed");
 }
 
@@ -128,44 +130,58 @@ static double measure(const struct gpu_shape *shape, unsigned way, double *ret_s
         *ret_speed = bytes / (bench_now() - began) / 1e9;
         atomic_store(&product.stop, true);
         pthread_join(thread, NULL);
-        return 2.0 * SIDE * SIDE * SIDE * (double)product.n_done / product.seconds / 1e12;
+        return 2.0 * product.side * product.side * product.side * (double)product.n_done /
+               product.seconds / 1e12;
 }
 
-static void bench_mode(const struct gpu_mode *mode, const struct gpu_shape *shape, double alone)
-{
-        double speed, free_speed, flops;
+static double alone;
 
+static void bench_mode(const struct gpu_mode *mode, const struct gpu_shape *shape)
+{
+        char name[64];
+        double speed, flops;
+
+        snprintf(name, sizeof(name), "%s, side %d", mode->name, product.side);
         gpu_open_session(mode);
         gpu_shuffle(shape);
         bench.round++;
         gpu_run_calls(shape, GPU_STORE);
-        bench.round++;
-        free_speed = (double)bench.run_bytes / gpu_run_calls(shape, GPU_STORE) / 1e9;
         gpu_moved(GPU_BOTH);
         flops = measure(shape, GPU_STORE, &speed);
-        gpu_print("product_beside_store", mode->name, shape->name, flops, alone, "TFLOP/s",
+        gpu_print("product_beside_store", name, shape->name, flops, alone, "TFLOP/s",
                   gpu_moved(GPU_BOTH));
-        gpu_print("store_beside_product", mode->name, shape->name, speed, free_speed, "GB/s", NULL);
+        gpu_print("store_beside_product", name, shape->name, speed, 0, "GB/s", NULL);
         bench.round++;
         flops = measure(shape, GPU_LOAD, &speed);
-        gpu_print("product_beside_load", mode->name, shape->name, flops, alone, "TFLOP/s", NULL);
-        gpu_print("load_beside_product", mode->name, shape->name, speed, 0, "GB/s", NULL);
+        gpu_print("product_beside_load", name, shape->name, flops, alone, "TFLOP/s", NULL);
+        gpu_print("load_beside_product", name, shape->name, speed, 0, "GB/s", NULL);
         bench.round--;
         gpu_close_session();
 }
 
-void gpu_bench_product(void)
+/* One product takes some 0.2 ms or 1.6 ms, in which its kernel has all SMs to itself. */
+static void bench_side(int side)
 {
         static const struct gpu_mode modes[] = {
                 {"kernel, 4 blocks", 1u << KVT_CUDA_KERNEL, 4},
-                {"kernel, 8 blocks", 1u << KVT_CUDA_KERNEL, 8},
                 {"kernel, 16 blocks", 1u << KVT_CUDA_KERNEL, 16},
-                {"kernel, 32 blocks", 1u << KVT_CUDA_KERNEL, 32},
+                {"staged, 4 blocks", 1u << KVT_CUDA_STAGED, 4},
                 {"staged, 16 blocks", 1u << KVT_CUDA_STAGED, 16},
                 {"batch", 1u << KVT_CUDA_BATCH, 0},
         };
-        double alone, speed;
+        double speed;
 
+        product.side = side;
+        measure(NULL, 0, &speed);
+        alone = measure(NULL, 0, &speed);
+        gpu_print("product", side == (int)SIDE_MAX ? "alone, side 8192" : "alone, side 4096",
+                  "none", alone, 0, "TFLOP/s", NULL);
+        for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+                bench_mode(&modes[i], &gpu_shapes[i == 4 ? 2 : 1]);
+}
+
+void gpu_bench_product(void)
+{
         if (!load() || product.create(&product.handle)) {
                 printf("{\"name\": \"gpu_product\", \"skipped\": \"no cuBLAS\"}\n");
                 return;
@@ -175,12 +191,9 @@ void gpu_bench_product(void)
                   "cuStreamCreate");
         product.set_stream(product.handle, product.stream);
         for (unsigned i = 0; i < 3; i++)
-                product.matrices[i] = gpu_allocate(&bench.gpu, UINT64_C(2) * SIDE * SIDE);
+                product.matrices[i] =
+                        gpu_allocate(&bench.gpu, UINT64_C(2) * SIDE_MAX * SIDE_MAX);
         fill_matrices();
-        measure(NULL, 0, &speed);
-        alone = measure(NULL, 0, &speed);
-        gpu_print("product", "alone", "none", alone, 0, "TFLOP/s", NULL);
-        for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
-                bench_mode(&modes[i], &gpu_shapes[2], alone);
-        bench_mode(&modes[5], &gpu_shapes[4], alone);
+        bench_side(4096);
+        bench_side((int)SIDE_MAX);
 }
