@@ -195,19 +195,8 @@ static void copy_plain(unsigned way, cu_stream stream, uint64_t bytes)
                 cu_address to = way == GPU_STORE ? host + at : bench.tensor + at;
                 cu_address from = way == GPU_STORE ? bench.tensor + at : host + at;
 
-                gpu_check(&bench.gpu,
-                          bench.gpu.driver.copy(to, from, bench.tensor_bytes / 2, stream),
-                          "cuMemcpyAsync");
+                gpu_copy(&bench.gpu, to, from, bench.tensor_bytes / 2, stream);
         }
-}
-
-static void wait_stream(cu_stream stream)
-{
-        cu_result result;
-
-        while ((result = bench.gpu.driver.stream_query(stream)) == CU_E_NOT_READY)
-                pause_a_little();
-        gpu_check(&bench.gpu, result, "cuStreamQuery");
 }
 
 double gpu_run_dma(unsigned ways)
@@ -221,7 +210,7 @@ double gpu_run_dma(unsigned ways)
         if (ways & GPU_STORE)
                 gpu_wait(&bench.gpu);
         if (ways & GPU_LOAD)
-                wait_stream(bench.other);
+                gpu_wait_stream(&bench.gpu, bench.other);
         return bench_now() - began;
 }
 
@@ -236,9 +225,8 @@ static void begin(char *daemon)
                 exit(77);
         }
         bench_start_daemon_of(daemon, bench.host_bytes, bench.piece_bytes);
-        gpu_check(&bench.gpu,
-                  bench.gpu.driver.stream_create(&bench.other, CU_STREAM_NON_BLOCKING, 0),
-                  "cuStreamCreate");
+        gpu_enter(&bench.gpu);
+        bench.other = gpu_stream(&bench.gpu);
         bench.tensor = gpu_allocate(&bench.gpu, bench.tensor_bytes);
         bench.pinned = bench_shared_memory(bench.tensor_bytes);
         bench.order = (void *)bench_memory(bench.tensor_bytes / gpu_shapes[0].page_bytes *

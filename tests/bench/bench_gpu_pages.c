@@ -185,8 +185,7 @@ static double run_held(const struct gpu_shape *shape, unsigned ways, uint32_t st
         if (ways & GPU_LOAD)
                 copy_held(shape, false, strategy, bench.other);
         gpu_wait(&bench.gpu);
-        while (bench.gpu.driver.stream_query(bench.other) == CU_E_NOT_READY)
-                ;
+        gpu_wait_stream(&bench.gpu, bench.other);
         return bench_now() - began;
 }
 
@@ -234,12 +233,9 @@ static double one_plain(bool is_store)
         double began = bench_now();
         cu_address host = (uintptr_t)bench.pinned;
 
-        gpu_check(&bench.gpu,
-                  bench.gpu.driver.copy(is_store ? host : bench.tensor,
-                                        is_store ? bench.tensor : host, MIB, bench.gpu.stream),
-                  "cuMemcpyAsync");
-        while (bench.gpu.driver.stream_query(bench.gpu.stream) == CU_E_NOT_READY)
-                ;
+        gpu_copy(&bench.gpu, is_store ? host : bench.tensor, is_store ? bench.tensor : host, MIB,
+                 bench.gpu.stream);
+        gpu_wait(&bench.gpu);
         return bench_now() - began;
 }
 

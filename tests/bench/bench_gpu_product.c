@@ -86,7 +86,7 @@ static void *compute(void *user)
         uint64_t n_started = 0;
         double began;
 
-        gpu_check(&bench.gpu, driver->context_push(bench.gpu.context), "cuCtxPushCurrent");
+        gpu_enter(&bench.gpu);
         for (unsigned i = 0; i < IN_QUEUE; i++)
                 events[i] = gpu_event(&bench.gpu);
         began = bench_now();
@@ -107,6 +107,7 @@ static void *compute(void *user)
                 ;
         for (unsigned i = 0; i < IN_QUEUE; i++)
                 gpu_check(&bench.gpu, driver->event_destroy(events[i]), "cuEventDestroy");
+        gpu_leave(&bench.gpu);
         return NULL;
 }
 
@@ -186,9 +187,7 @@ void gpu_bench_product(void)
                 printf("{\"name\": \"gpu_product\", \"skipped\": \"no cuBLAS\"}\n");
                 return;
         }
-        gpu_check(&bench.gpu,
-                  bench.gpu.driver.stream_create(&product.stream, CU_STREAM_NON_BLOCKING, 0),
-                  "cuStreamCreate");
+        product.stream = gpu_stream(&bench.gpu);
         product.set_stream(product.handle, product.stream);
         for (unsigned i = 0; i < 3; i++)
                 product.matrices[i] =

@@ -33,14 +33,17 @@ struct gpu_engine {
         uint8_t *is;
         uint8_t *seen; /* what was read back */
         uint32_t random;
+        bool is_guest; /* in a session of another engine's */
 };
 
 /* As daemon_fixture_init(): a GPU's driver never closes what it has opened. */
 void gpu_daemon_init(struct daemon_fixture *fixture, const struct daemon_options *options);
 
-/* @session is of gpu_engine_session(); closed with the engine. */
 struct kvt_session *gpu_engine_session(const struct shape *shape, const char *socket);
-/* @memory 0: allocated, and poison. */
+/*
+ * With poisoned memory. @session is of gpu_engine_session(); @options NULL: it has its device
+ * already, by an engine on another GPU; else the engine closes it.
+ */
 void gpu_engine_open(struct gpu_engine *ret_engine, const struct shape *shape, struct gpu *gpu,
                      struct kvt_session *session, const struct kvt_cuda_options *options);
 void gpu_engine_close(struct gpu_engine *engine);

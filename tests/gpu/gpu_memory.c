@@ -15,6 +15,18 @@ void gpu_check(const struct gpu *gpu, cu_result result, const char *what)
         abort();
 }
 
+void gpu_enter(struct gpu *gpu)
+{
+        gpu_check(gpu, gpu->driver.context_push(gpu->context), "cuCtxPushCurrent");
+}
+
+void gpu_leave(struct gpu *gpu)
+{
+        cu_context context;
+
+        gpu_check(gpu, gpu->driver.context_pop(&context), "cuCtxPopCurrent");
+}
+
 bool gpu_open(struct gpu *ret_gpu, int ordinal, char *ret_why)
 {
         struct why why = {""};
@@ -35,33 +47,27 @@ bool gpu_open(struct gpu *ret_gpu, int ordinal, char *ret_why)
         gpu_check(ret_gpu, ret_gpu->driver.device_get(&device, ordinal), "cuDeviceGet");
         gpu_check(ret_gpu, ret_gpu->driver.primary_retain(&ret_gpu->context, device),
                   "cuDevicePrimaryCtxRetain");
-        gpu_check(ret_gpu, ret_gpu->driver.context_push(ret_gpu->context), "cuCtxPushCurrent");
-        gpu_check(ret_gpu,
-                  ret_gpu->driver.stream_create(&ret_gpu->stream, CU_STREAM_NON_BLOCKING, 0),
-                  "cuStreamCreate");
+        ret_gpu->stream = gpu_stream(ret_gpu);
         return true;
+}
+
+cu_stream gpu_stream(struct gpu *gpu)
+{
+        cu_stream stream = NULL;
+
+        gpu_enter(gpu);
+        gpu_check(gpu, gpu->driver.stream_create(&stream, CU_STREAM_NON_BLOCKING, 0),
+                  "cuStreamCreate");
+        gpu_leave(gpu);
+        return stream;
 }
 
 void gpu_close(struct gpu *gpu)
 {
-        cu_context context;
-
+        gpu_enter(gpu);
         gpu_check(gpu, gpu->driver.stream_destroy(gpu->stream), "cuStreamDestroy");
-        gpu_check(gpu, gpu->driver.context_pop(&context), "cuCtxPopCurrent");
+        gpu_leave(gpu);
         gpu_check(gpu, gpu->driver.primary_release(gpu->ordinal), "cuDevicePrimaryCtxRelease");
-}
-
-cu_address gpu_allocate(struct gpu *gpu, uint64_t bytes)
-{
-        cu_address address = 0;
-
-        gpu_check(gpu, gpu->driver.allocate(&address, bytes), "cuMemAlloc");
-        return address;
-}
-
-void gpu_release(struct gpu *gpu, cu_address address)
-{
-        gpu_check(gpu, gpu->driver.release(address), "cuMemFree");
 }
 
 /* ---- virtual memory calls ---- */
@@ -84,7 +90,7 @@ struct access {
         int flags; /* 3: read and write */
 };
 
-cu_address gpu_map(struct gpu *gpu, uint64_t bytes)
+static cu_address map_memory(struct gpu *gpu, uint64_t bytes)
 {
         void *library = gpu->driver.library;
         cu_result (*granularity)(size_t *, const struct allocation *, int) =
@@ -108,8 +114,10 @@ cu_address gpu_map(struct gpu *gpu, uint64_t bytes)
         cu_address address;
         size_t step;
 
-        if (!granularity || !reserve || !create || !map || !allow)
-                return 0;
+        if (!granularity || !reserve || !create || !map || !allow) {
+                fprintf(stderr, "gpu: the driver has no virtual memory calls\n");
+                abort();
+        }
         gpu_check(gpu, granularity(&step, &kind, 0), "cuMemGetAllocationGranularity");
         half = (bytes / 2 + step) / step * step;
         gpu_check(gpu, reserve(&address, 2 * half, 0, 0, 0), "cuMemAddressReserve");
@@ -122,37 +130,73 @@ cu_address gpu_map(struct gpu *gpu, uint64_t bytes)
         return address;
 }
 
+/* ---- memory ---- */
+
+cu_address gpu_allocate(struct gpu *gpu, uint64_t bytes)
+{
+        cu_address address = 0;
+
+        gpu_enter(gpu);
+        if (gpu->maps)
+                address = map_memory(gpu, bytes);
+        else
+                gpu_check(gpu, gpu->driver.allocate(&address, bytes), "cuMemAlloc");
+        gpu_leave(gpu);
+        return address;
+}
+
+void gpu_release(struct gpu *gpu, cu_address address)
+{
+        if (gpu->maps)
+                return;
+        gpu_enter(gpu);
+        gpu_check(gpu, gpu->driver.release(address), "cuMemFree");
+        gpu_leave(gpu);
+}
+
 /* ---- copies ---- */
 
-void gpu_wait(struct gpu *gpu)
+void gpu_wait_stream(struct gpu *gpu, cu_stream stream)
 {
         cu_result result;
 
-        while ((result = gpu->driver.stream_query(gpu->stream)) == CU_E_NOT_READY)
+        gpu_enter(gpu);
+        while ((result = gpu->driver.stream_query(stream)) == CU_E_NOT_READY)
                 sched_yield();
         gpu_check(gpu, result, "cuStreamQuery");
+        gpu_leave(gpu);
 }
 
-static void copy(struct gpu *gpu, cu_address to, cu_address from, uint64_t bytes)
+void gpu_wait(struct gpu *gpu)
 {
-        gpu_check(gpu, gpu->driver.copy(to, from, bytes, gpu->stream), "cuMemcpyAsync");
-        gpu_wait(gpu);
+        gpu_wait_stream(gpu, gpu->stream);
+}
+
+void gpu_copy(struct gpu *gpu, cu_address to, cu_address from, uint64_t bytes, cu_stream stream)
+{
+        gpu_enter(gpu);
+        gpu_check(gpu, gpu->driver.copy(to, from, bytes, stream), "cuMemcpyAsync");
+        gpu_leave(gpu);
 }
 
 void gpu_write(struct gpu *gpu, cu_address to, const void *from, uint64_t bytes)
 {
-        copy(gpu, to, (uintptr_t)from, bytes);
+        gpu_copy(gpu, to, (uintptr_t)from, bytes, gpu->stream);
+        gpu_wait(gpu);
 }
 
 void gpu_read(struct gpu *gpu, void *to, cu_address from, uint64_t bytes)
 {
-        copy(gpu, (uintptr_t)to, from, bytes);
+        gpu_copy(gpu, (uintptr_t)to, from, bytes, gpu->stream);
+        gpu_wait(gpu);
 }
 
 cu_event gpu_event(struct gpu *gpu)
 {
         cu_event event = NULL;
 
+        gpu_enter(gpu);
         gpu_check(gpu, gpu->driver.event_create(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+        gpu_leave(gpu);
         return event;
 }

@@ -13,8 +13,9 @@
 struct gpu {
         struct cuda_driver driver;
         int ordinal;
-        cu_context context; /* the primary one, current in the thread that opened it */
+        cu_context context; /* the primary one; current in each call, and not beyond */
         cu_stream stream;
+        bool maps; /* gpu_allocate() takes memory of the virtual memory calls */
 };
 
 #define GPU_WHY_BYTES 256
@@ -23,19 +24,25 @@ struct gpu {
 bool gpu_open(struct gpu *ret_gpu, int ordinal, char *ret_why);
 void gpu_close(struct gpu *gpu);
 
-/* Of cuMemAlloc. Never 0. */
+/* Of cuMemAlloc, or mapped (two allocations in one range): that is never given back. */
 cu_address gpu_allocate(struct gpu *gpu, uint64_t bytes);
 void gpu_release(struct gpu *gpu, cu_address address);
-
-/* Memory of the virtual memory calls; 0: this driver has none. It is never given back. */
-cu_address gpu_map(struct gpu *gpu, uint64_t bytes);
 
 /* Copies that are over when they return. */
 void gpu_write(struct gpu *gpu, cu_address to, const void *from, uint64_t bytes);
 void gpu_read(struct gpu *gpu, void *to, cu_address from, uint64_t bytes);
 
-/* Waits for the stream. */
+void gpu_copy(struct gpu *gpu, cu_address to, cu_address from, uint64_t bytes, cu_stream stream);
+
+/* Waits for a stream; for the GPU's own. */
+void gpu_wait_stream(struct gpu *gpu, cu_stream stream);
 void gpu_wait(struct gpu *gpu);
+
+/* One more. */
+cu_stream gpu_stream(struct gpu *gpu);
+
+void gpu_enter(struct gpu *gpu);
+void gpu_leave(struct gpu *gpu);
 
 cu_event gpu_event(struct gpu *gpu);
 void gpu_check(const struct gpu *gpu, cu_result result, const char *what);

@@ -352,9 +352,8 @@ START_TEST(a_store_waits_for_its_event_and_no_longer)
         for (unsigned i = 0; i < n_objects; i++)
                 gpu_engine_place(&engine, &objects[i], 51 + i);
         fake_cuda_hold(true);
-        gpu_check(&gpu,
-                  gpu.driver.copy(engine.memory, (uintptr_t)engine.is, engine.bytes, gpu.stream),
-                  "cuMemcpyAsync");
+        gpu_copy(&gpu, engine.memory, (uintptr_t)engine.is, engine.bytes, gpu.stream);
+        gpu_enter(&gpu);
         gpu_check(&gpu, gpu.driver.event_record(after, gpu.stream), "cuEventRecord");
         id = submit(true, after, NULL);
         fake_cuda_hold(false);
@@ -367,6 +366,7 @@ START_TEST(a_store_waits_for_its_event_and_no_longer)
                 gpu_engine_place(&engine, &objects[i], 51 + i);
         ck_assert_uint_eq(gpu_engine_difference(&engine), UINT64_MAX);
         gpu_check(&gpu, gpu.driver.event_destroy(after), "cuEventDestroy");
+        gpu_leave(&gpu);
         end();
 }
 END_TEST
@@ -384,10 +384,12 @@ START_TEST(the_event_behind_the_last_copy_is_recorded_before_the_completion)
         fake_cuda_hold(false);
         ck_assert_int_eq(finish(id), KVT_OK);
         /* What waits for it comes behind the copies. */
+        gpu_enter(&gpu);
         gpu_check(&gpu, gpu.driver.stream_wait(gpu.stream, done, 0), "cuStreamWaitEvent");
         gpu_wait(&gpu);
         gpu_check(&gpu, gpu.driver.event_query(done), "cuEventQuery");
         gpu_check(&gpu, gpu.driver.event_destroy(done), "cuEventDestroy");
+        gpu_leave(&gpu);
         end();
 }
 END_TEST

@@ -185,6 +185,72 @@ START_TEST(pages_of_a_chunk_load_alone)
 }
 END_TEST
 
+START_TEST(memory_of_the_virtual_memory_calls_is_memory_like_any_other)
+{
+        struct gpu_engine engine;
+
+        gpu_daemon_init(&fixture, NULL);
+        open_gpu(0);
+        gpu.maps = true;
+        open_engine(&engine, shape_named("Qwen3-Next-80B TP2"), 0);
+        gpu_engine_round_trip(&engine, 1, stay, NULL);
+        gpu_engine_close(&engine);
+        gpu_close(&gpu);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
+/* ---- GPUs ---- */
+
+/* What one engine has stored is loaded by the other, both in one session. */
+static void store_and_load(struct gpu_engine *from, struct gpu_engine *to, uint64_t first)
+{
+        struct kvt_object objects[ENGINE_N_MAX];
+        uint32_t slots[ENGINE_N_MAX][ENGINE_SLOTS_MAX];
+        unsigned n = gpu_engine_objects(from, first, objects, slots);
+
+        gpu_engine_poison(from, 1);
+        for (unsigned i = 0; i < n; i++)
+                gpu_engine_place(from, &objects[i], first + i % ENGINE_OBJECTS);
+        gpu_engine_push(from);
+        ck_assert_int_eq(gpu_engine_store(from, objects, n), KVT_OK);
+        gpu_engine_poison(to, 2);
+        gpu_engine_push(to);
+        n = gpu_engine_objects(to, first, objects, slots);
+        ck_assert_int_eq(gpu_engine_load(to, objects, n), KVT_OK);
+        for (unsigned i = 0; i < n; i++)
+                gpu_engine_place(to, &objects[i], first + i % ENGINE_OBJECTS);
+        ck_assert_uint_eq(gpu_engine_difference(to), UINT64_MAX);
+        ck_assert_uint_eq(gpu_engine_difference(from), UINT64_MAX);
+}
+
+START_TEST(one_session_moves_pages_of_two_gpus)
+{
+        const struct shape *shape = shape_named("DeepSeek-V3.2");
+        struct gpu_engine engine, other_engine;
+        char why[GPU_WHY_BYTES];
+        struct gpu other;
+
+        if (!gpu_open(&other, 1, why)) {
+                printf("skipped: %s\n", why);
+                return;
+        }
+        gpu_daemon_init(&fixture, NULL);
+        open_gpu(0);
+        open_engine(&engine, shape, 0);
+        gpu_engine_open(&other_engine, shape, &other, engine.session, NULL);
+        store_and_load(&engine, &other_engine, 1);
+        store_and_load(&other_engine, &engine, 11);
+        ck_assert_uint_eq(gpu_engine_info(&engine).n_devices, 2);
+        gpu_engine_close(&engine);
+        gpu_engine_close(&other_engine);
+        gpu_close(&gpu);
+        gpu_close(&other);
+        expect_nothing_leased();
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 /* ---- processes ---- */
 
 #define ROUNDS 6u
@@ -245,6 +311,8 @@ int main(void)
                 a_kernel_moves_every_byte,
                 a_kernel_and_a_copy_of_what_it_staged_move_every_byte,
                 pages_of_a_chunk_load_alone,
+                memory_of_the_virtual_memory_calls_is_memory_like_any_other,
+                one_session_moves_pages_of_two_gpus,
                 two_processes_at_once_see_their_own_bytes_and_each_others,
                 NULL,
         };

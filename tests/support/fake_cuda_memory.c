@@ -10,6 +10,7 @@
 #include "tests/support/fake_cuda_state.h"
 
 #define PAGE          UINT64_C(4096)
+#define GRANULARITY   (UINT64_C(2) << 20)
 #define DEVICE_MEMORY (UINT64_C(8) << 30)
 
 enum { HOST_REGISTER_DEVICEMAP = 2, MEMORY_HOST = 1, MEMORY_DEVICE = 2 };
@@ -129,6 +130,60 @@ CU(cuMemAlloc_v2, (uint64_t *ret_address, size_t bytes))
         fake.figures.device_bytes += bytes;
         *ret_address = range->base;
         return fake_leave(FAKE_CUDA_OK);
+}
+
+/*
+ * ---- the virtual memory calls ----
+ *
+ * A handle is a number of bytes, and a reserved range has its memory from the beginning, since
+ * copies may go from one mapped allocation into the next.
+ */
+
+CU(cuMemGetAllocationGranularity, (size_t *ret_bytes, const void *kind, int option))
+{
+        *ret_bytes = GRANULARITY;
+        return FAKE_CUDA_OK;
+}
+
+CU(cuMemAddressReserve,
+   (uint64_t *ret_address, size_t bytes, size_t alignment, uint64_t wish, uint64_t flags))
+{
+        struct fake_range *range = calloc(1, sizeof(*range));
+        void *base = map(bytes, PROT_NONE);
+        int result = fake_enter(__func__, FAKE_CONTEXT);
+
+        if (result)
+                return result;
+        if (!range || !base || !(range->bytes_at = map(bytes, PROT_READ | PROT_WRITE)))
+                fake_misuse("no memory");
+        range->base = *ret_address = (uintptr_t)base;
+        range->bytes = bytes;
+        range->is_device = true;
+        range->device = fake_current()->device;
+        LIST_INSERT_HEAD(&fake.ranges, range, link);
+        return fake_leave(FAKE_CUDA_OK);
+}
+
+CU(cuMemCreate, (uint64_t *ret_handle, size_t bytes, const void *kind, uint64_t flags))
+{
+        *ret_handle = bytes;
+        return bytes % GRANULARITY ? FAKE_CUDA_INVALID_VALUE : FAKE_CUDA_OK;
+}
+
+CU(cuMemMap, (uint64_t address, size_t bytes, size_t offset, uint64_t handle, uint64_t flags))
+{
+        int result = fake_enter(__func__, FAKE_CONTEXT);
+
+        if (result)
+                return result;
+        return fake_leave(handle == bytes && fake_range_of(address, bytes)
+                                  ? FAKE_CUDA_OK
+                                  : FAKE_CUDA_INVALID_VALUE);
+}
+
+CU(cuMemSetAccess, (uint64_t address, size_t bytes, const void *access, size_t n))
+{
+        return FAKE_CUDA_OK;
 }
 
 CU(cuMemFree_v2, (uint64_t address))
