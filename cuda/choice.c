@@ -12,7 +12,7 @@
  */
 static const enum kvt_cuda_strategy by_cost[KVT_CUDA_STRATEGIES] = {
         KVT_CUDA_PLAIN, KVT_CUDA_BATCH, KVT_CUDA_STAGED, KVT_CUDA_KERNEL};
-#define WORTH 1.03
+#define WORTH 1.05
 
 static bool is_allowed(const struct choice *choice, enum kvt_cuda_strategy strategy)
 {

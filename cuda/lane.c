@@ -524,8 +524,11 @@ cu_result lane_init(struct lane *ret_lane, const struct lane_kit *kit, bool is_s
         STAILQ_INIT(&ret_lane->jobs);
         TAILQ_INIT(&ret_lane->active);
         error = kit->slot->driver->stream_create(&ret_lane->tail, CU_STREAM_NON_BLOCKING, 0);
+        if (!error)
+                error = kit->slot->driver->stream_create(&ret_lane->copies, CU_STREAM_NON_BLOCKING,
+                                                         0);
         while (!error && n < LANE_SLOTS) {
-                error = slot_init(&ret_lane->slots[n].slot, kit->slot,
+                error = slot_init(&ret_lane->slots[n].slot, kit->slot, ret_lane->copies,
                                   staging_bytes / LANE_SLOTS);
                 n += !error;
         }
@@ -542,6 +545,8 @@ void lane_deinit(struct lane *lane, bool is_lost_now)
         for (unsigned i = 0; i < LANE_SLOTS && !is_lost_now; i++)
                 if (lane->slots[i].slot.kit)
                         slot_deinit(&lane->slots[i].slot);
+        if (lane->copies && !is_lost_now)
+                lane->kit.slot->driver->stream_destroy(lane->copies);
         if (lane->tail && !is_lost_now)
                 lane->kit.slot->driver->stream_destroy(lane->tail);
         pthread_cond_destroy(&lane->work);

@@ -97,7 +97,8 @@ struct lane {
         struct lane_counts counts;
 
         /* the thread's */
-        cu_stream tail; /* behind the slots: caller's events are recorded there */
+        cu_stream tail;   /* behind the slots: caller's events are recorded there */
+        cu_stream copies; /* of what is staged */
         struct lane_slot slots[LANE_SLOTS];
         struct lane_task tasks[LANE_TASKS];
         double bytes_per_ns;           /* of the bus, as far as is known */

@@ -3,9 +3,10 @@
 
 #include "cuda/measure.h"
 
-#define SLOTS      2u
+#define SLOTS      3u
 #define SCRATCH    (UINT64_C(16) << 20) /* of the arena's stand-in; pages lie twice as wide */
-#define BATCH      (UINT64_C(4) << 20)  /* of one slot, and no more than its staging buffer */
+#define TOTAL      (UINT64_C(32) << 20) /* moved in a round: enough to fill the slots */
+#define SLOT_BYTES (UINT64_C(8) << 20)  /* at most: no more than its staging buffer */
 #define RUNS_MAX   512u /* of what goes one by one, so that 4 KiB take no longer than 2 MiB */
 #define ROUNDS     2u   /* of which the faster counts: the first may have to wake things up */
 #define NS_PER_S   1e9
@@ -14,6 +15,7 @@
 struct bench {
         const struct measure *measure;
         const struct cuda_driver *driver;
+        cu_stream copies;
         struct slot slots[SLOTS];
         void *arena;
         cu_address pages;
@@ -45,9 +47,9 @@ static bool wait_slot(struct bench *bench, struct slot *slot, uint64_t until)
 }
 
 /* Pages with as much room between them, in an order that no neighbours share. */
-static uint64_t page_of(const struct bench *bench, uint64_t i, uint64_t n, uint64_t run_bytes)
+static uint64_t page_of(const struct bench *bench, uint64_t i, uint64_t run_bytes)
 {
-        uint64_t shuffled = n > 4 ? (i * (n / 2 + 1)) % n : i;
+        uint64_t n = SCRATCH / run_bytes, shuffled = n > 4 ? i * (n / 2 + 1) % n : i;
 
         return bench->pages + shuffled * run_bytes * 2;
 }
@@ -56,11 +58,10 @@ static void fill(struct bench *bench, struct slot *slot, uint64_t *at, uint64_t 
                  uint64_t run_bytes)
 {
         while (*at < bytes) {
-                uint64_t in_run = *at % run_bytes;
+                uint64_t in_scratch = *at % SCRATCH, in_run = *at % run_bytes;
                 struct slot_pair pair = {
-                        .page = page_of(bench, *at / run_bytes, bytes / run_bytes, run_bytes) +
-                                in_run,
-                        .arena = (uintptr_t)bench->arena + *at,
+                        .page = page_of(bench, in_scratch / run_bytes, run_bytes) + in_run,
+                        .arena = (uintptr_t)bench->arena + in_scratch,
                         .bytes = run_bytes - in_run,
                         .is_registered = true,
                 };
@@ -84,7 +85,7 @@ static uint64_t move(struct bench *bench, enum kvt_cuda_strategy strategy, bool 
                 struct slot *slot = &bench->slots[i % SLOTS];
 
                 is_right = i < SLOTS || wait_slot(bench, slot, until);
-                slot_begin(slot, strategy, is_store, BATCH);
+                slot_begin(slot, strategy, is_store, SLOT_BYTES);
                 if (is_right)
                         fill(bench, slot, &at, bytes, run_bytes);
                 is_right = is_right && slot->bytes && !slot_issue(slot, NULL);
@@ -98,7 +99,7 @@ static void measure_one(struct bench *bench, unsigned row, unsigned way,
                         enum kvt_cuda_strategy strategy)
 {
         struct choice *choice = bench->measure->choice;
-        uint64_t run_bytes = choice->run_bytes[row], bytes = SCRATCH;
+        uint64_t run_bytes = choice->run_bytes[row], bytes = TOTAL;
         bool one_by_one = strategy == KVT_CUDA_PLAIN || strategy == KVT_CUDA_BATCH;
         uint64_t best = 0;
 
@@ -135,8 +136,10 @@ static bool open_bench(struct bench *bench, const struct measure *measure)
         unsigned n = 0;
 
         *bench = (struct bench){.measure = measure, .driver = measure->kit->driver};
+        error = bench->driver->stream_create(&bench->copies, CU_STREAM_NON_BLOCKING, 0);
         for (; n < SLOTS && !error; n++)
-                error = slot_init(&bench->slots[n], measure->kit, measure->staging_bytes);
+                error = slot_init(&bench->slots[n], measure->kit, bench->copies,
+                                  measure->staging_bytes);
         if (!error)
                 error = bench->driver->host_allocate(&bench->arena, SCRATCH,
                                                      CU_HOST_ALLOC_PORTABLE);
@@ -154,6 +157,8 @@ static void close_bench(struct bench *bench)
         for (unsigned i = 0; i < SLOTS; i++)
                 if (bench->slots[i].kit)
                         slot_deinit(&bench->slots[i]);
+        if (bench->copies)
+                bench->driver->stream_destroy(bench->copies);
 }
 
 void measure_run(struct measure *measure)

@@ -2,7 +2,7 @@
 /*
  * Measures once on each GPU how fast each strategy moves runs of each length in each direction,
  * between scratch memory of its own, so that the choice follows the machine and not a constant.
- * Some 30 ms, beside whatever else runs: a busy GPU is measured as what it is.
+ * Some 60 ms, beside whatever else runs: a busy GPU is measured as what it is.
  */
 #pragma once
 

@@ -17,6 +17,8 @@ static cu_result allocate(struct slot *slot, uint64_t staging_bytes)
                                       slot->kit->priority);
         if (!error)
                 error = driver->event_create(&slot->event, CU_EVENT_DISABLE_TIMING);
+        if (!error)
+                error = driver->event_create(&slot->step, CU_EVENT_DISABLE_TIMING);
         if (!error && slot->kit->move_runs)
                 error = driver->host_allocate((void **)&slot->runs,
                                               SLOT_RUNS_MAX * sizeof(slot->runs[0]),
@@ -30,11 +32,12 @@ static cu_result allocate(struct slot *slot, uint64_t staging_bytes)
         return error;
 }
 
-cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, uint64_t staging_bytes)
+cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, cu_stream copies,
+                    uint64_t staging_bytes)
 {
         cu_result error;
 
-        *ret_slot = (struct slot){.kit = kit};
+        *ret_slot = (struct slot){.kit = kit, .copies = copies};
         ret_slot->batch = calloc(3 * SLOT_RUNS_MAX, sizeof(ret_slot->batch[0]));
         if (!kit->move_runs)
                 ret_slot->runs = calloc(SLOT_RUNS_MAX, sizeof(ret_slot->runs[0]));
@@ -58,6 +61,8 @@ void slot_deinit(struct slot *slot)
                 free(slot->runs);
         if (slot->event)
                 driver->event_destroy(slot->event);
+        if (slot->step)
+                driver->event_destroy(slot->step);
         if (slot->stream)
                 driver->stream_destroy(slot->stream);
         free(slot->batch);
@@ -194,14 +199,14 @@ static cu_result copy_each(struct slot *slot)
 }
 
 /* @n copies that stand in the batch arrays. */
-static cu_result copy_batch(struct slot *slot, size_t n)
+static cu_result copy_batch(struct slot *slot, size_t n, cu_stream stream)
 {
         struct cu_copy_attributes attributes = {.source_order = CU_SOURCE_ORDER_STREAM};
         size_t first = 0, failed = 0, *bytes = (void *)(slot->batch + 2 * SLOT_RUNS_MAX);
 
         _Static_assert(sizeof(size_t) == sizeof(slot->batch[0]), "lengths share the array");
         return slot->kit->driver->copy_batch(slot->batch, slot->batch + SLOT_RUNS_MAX, bytes, n,
-                                             &attributes, &first, 1, &failed, slot->stream);
+                                             &attributes, &first, 1, &failed, stream);
 }
 
 static void put_in_batch(struct slot *slot, uint32_t i, uint64_t to, uint64_t from, uint64_t bytes)
@@ -215,7 +220,7 @@ static cu_result copy_runs_as_batch(struct slot *slot)
 {
         for (uint32_t i = 0; i < slot->n_runs; i++)
                 put_in_batch(slot, i, slot->runs[i].to, slot->runs[i].from, slot->runs[i].bytes);
-        return copy_batch(slot, slot->n_runs);
+        return copy_batch(slot, slot->n_runs, slot->stream);
 }
 
 static cu_function kernel_of(const struct slot *slot)
@@ -262,34 +267,85 @@ static cu_result copy_spans(struct slot *slot)
                 if (as_batch)
                         put_in_batch(slot, i, to, from, bytes);
                 else
-                        error = driver->copy(to, from, bytes, slot->stream);
+                        error = driver->copy(to, from, bytes, slot->copies);
         }
-        return as_batch ? copy_batch(slot, slot->n_spans) : error;
+        return as_batch ? copy_batch(slot, slot->n_spans, slot->copies) : error;
+}
+
+/* What @to does from here on comes behind what @from has. */
+static cu_result step(struct slot *slot, cu_stream from, cu_stream to)
+{
+        const struct cuda_driver *driver = slot->kit->driver;
+        cu_result error = driver->event_record(slot->step, from);
+
+        return error ? error : driver->stream_wait(to, slot->step, 0);
+}
+
+static cu_result wait_after(struct slot *slot, cu_event after)
+{
+        return after ? slot->kit->driver->stream_wait(slot->stream, after, 0) : 0;
+}
+
+static cu_result issue_staged_store(struct slot *slot, cu_event after)
+{
+        cu_result error = wait_after(slot, after);
+
+        if (!error)
+                error = launch(slot);
+        if (!error)
+                error = step(slot, slot->stream, slot->copies);
+        return error ? error : copy_spans(slot);
+}
+
+/* What is loaded into the staging buffer touches no page yet. */
+static cu_result issue_staged_load(struct slot *slot, cu_event after)
+{
+        cu_result error = copy_spans(slot);
+
+        if (!error)
+                error = step(slot, slot->copies, slot->stream);
+        if (!error)
+                error = wait_after(slot, after);
+        return error ? error : launch(slot);
 }
 
 static cu_result issue(struct slot *slot, cu_event after)
 {
-        bool loads_staged = slot->strategy == KVT_CUDA_STAGED && !slot->is_store;
-        cu_result error = loads_staged ? copy_spans(slot) : 0;
+        cu_result error;
 
-        /* What is loaded into the staging buffer touches no page yet. */
-        if (!error && after)
-                error = slot->kit->driver->stream_wait(slot->stream, after, 0);
+        if (slot->strategy == KVT_CUDA_STAGED)
+                return slot->is_store ? issue_staged_store(slot, after)
+                                      : issue_staged_load(slot, after);
+        error = wait_after(slot, after);
         if (error)
                 return error;
         if (slot->strategy == KVT_CUDA_PLAIN)
                 return copy_each(slot);
-        if (slot->strategy == KVT_CUDA_BATCH)
-                return copy_runs_as_batch(slot);
-        error = launch(slot);
-        return !error && slot->strategy == KVT_CUDA_STAGED && slot->is_store ? copy_spans(slot)
-                                                                             : error;
+        return slot->strategy == KVT_CUDA_BATCH ? copy_runs_as_batch(slot) : launch(slot);
+}
+
+/*
+ * Behind both streams, whatever failed on the way: what was enqueued on one of them may use the
+ * slot's memory still.
+ */
+static cu_result record(struct slot *slot, bool has_failed)
+{
+        bool ends_in_copies = slot->strategy == KVT_CUDA_STAGED && slot->is_store;
+        cu_result error = 0;
+
+        if (has_failed && slot->strategy == KVT_CUDA_STAGED)
+                error = ends_in_copies ? step(slot, slot->stream, slot->copies)
+                                       : step(slot, slot->copies, slot->stream);
+        if (error)
+                return error;
+        return slot->kit->driver->event_record(slot->event,
+                                               ends_in_copies ? slot->copies : slot->stream);
 }
 
 cu_result slot_issue(struct slot *slot, cu_event after)
 {
         cu_result error = issue(slot, after);
-        cu_result late = slot->kit->driver->event_record(slot->event, slot->stream);
+        cu_result late = record(slot, error != 0);
 
         slot->is_recorded = !late;
         return error ? error : late;

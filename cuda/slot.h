@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Slots: what is on its way at one time, as one batch of runs by one strategy on one stream.
+ * Slots: what is on its way at one time, as one batch of runs by one strategy.
  *
- * A lane has several, so that one gathers while another's copy is on the bus; none waits for
- * another. begin() -> add() until it is full or enough -> issue() -> query() until it is done.
- * Between issue and done nothing of the slot may change. One thread at a time, with the GPU's
- * context current.
+ * A lane has several, so that one gathers while another's copy is on the bus. Each has a stream;
+ * only what is staged shares another for its copies. begin() -> add() until it is full or enough ->
+ * issue() -> query() until it is done. Between issue and done nothing of the slot may change. One
+ * thread at a time, with the GPU's context current.
  */
 #pragma once
 
@@ -40,7 +40,9 @@ struct slot_span {
 struct slot {
         const struct slot_kit *kit;
         cu_stream stream;
-        cu_event event; /* behind all that was issued */
+        cu_stream copies; /* of all slots of the lane: between staging buffers and arena */
+        cu_event step;    /* from one of these streams to the other */
+        cu_event event;   /* behind all that was issued */
         cu_address staging;
         uint64_t staging_bytes; /* 0: none */
         /*
@@ -76,8 +78,12 @@ struct slot_pair {
         bool is_registered;
 };
 
-/* @staging may be 0. 0, or the driver's error, with nothing left behind. */
-cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, uint64_t staging_bytes);
+/*
+ * @copies is somebody else's and shared, so that the bus gets one large copy right behind the
+ * other. @staging_bytes may be 0. 0, or the driver's error, with nothing left behind.
+ */
+cu_result slot_init(struct slot *ret_slot, const struct slot_kit *kit, cu_stream copies,
+                    uint64_t staging_bytes);
 /* Nothing of it is in flight. */
 void slot_deinit(struct slot *slot);
 
