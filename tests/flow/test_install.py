@@ -97,7 +97,8 @@ class Installed(unittest.TestCase):
             self.only(page)
 
     def test_commands_library_and_completion_are_there(self):
-        for name in ["kvtierd", "kvtier.h", "kvtier.pc", "libkvtier.a", "METRICS.md"]:
+        for name in ["kvtierd", "kvtier.h", "kvtier.pc", "libkvtier.a", "kvtier-cuda.h",
+                     "kvtier-cuda.pc", "METRICS.md"]:
             self.only(name)
         self.assertEqual(
             {path.parent.name for path in self.root.rglob("kvtierctl")}, {"bin", "completions"}
