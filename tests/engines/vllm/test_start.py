@@ -31,6 +31,7 @@ def configuration(
     overrides=(),
     hf_config_path=None,
     load_format="auto",
+    latent=False,
     backend=None,
     **backend_per_kind,
 ):
@@ -42,6 +43,7 @@ def configuration(
         model_config=SimpleNamespace(
             hf_overrides=overrides if callable(overrides) else dict(overrides),
             hf_config_path=hf_config_path,
+            use_mla=latent,
             quantization=None,
         ),
         load_config=SimpleNamespace(load_format=load_format),
@@ -70,6 +72,10 @@ def test_hashes_that_differ_between_processes_are_refused(algorithm):
 def test_engines_that_cannot_go_on_from_a_prefix_are_refused():
     with pytest.raises(Refused, match="prefix caching is off"):
         check(configuration(caching=False), offloading())
+
+
+def test_latent_attention_goes_on_from_prefixes_that_vllm_does_not_keep():
+    check(configuration(caching=False, latent=True), offloading())
 
 
 def test_pages_of_all_ranks_together_are_refused():

@@ -159,8 +159,8 @@ def check(vllm_config: Any, offloading: Any, weights: str = "") -> None:
             f"--prefix-caching-hash-algo {algorithm}: its block hashes differ from process to "
             "process, or can be made to collide; use sha256 or sha256_cbor"
         )
-    if not cache.enable_prefix_caching:
-        # vLLM turns it off where it cannot compute on top of a prefix: MLA on the CPU.
+    if not cache.enable_prefix_caching and not _goes_on_from_prefixes(vllm_config):
+        # vLLM turns it off for models that cannot compute on top of a prefix.
         raise Refused("prefix caching is off, by --no-enable-prefix-caching or by vLLM itself")
     if offloading.canonical_layout:
         raise Refused("canonical_layout is not for this connector: each rank keeps its own pages")
@@ -168,6 +168,11 @@ def check(vllm_config: Any, offloading: Any, weights: str = "") -> None:
         raise Refused("replicated pages under pipeline parallelism")
     if callable(vllm_config.model_config.hf_overrides) and not weights:
         raise Refused("hf_overrides is a function: name what it makes of the model, kvtier_weights")
+
+
+def _goes_on_from_prefixes(vllm_config: Any) -> bool:
+    """vLLM keeps no prefixes of latent attention on the CPU, yet computes on top of them."""
+    return bool(vllm_config.model_config.use_mla) and current_platform.is_cpu()
 
 
 def group_facts(group: Any, kv_cache_group: Any) -> GroupFacts:
