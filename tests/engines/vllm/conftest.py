@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon and two vLLM processes one after the other, for each model."""
+"""A daemon and vLLM processes around it, for each model.
+
+A test, or a parameter of one, that is marked `long` is left out by `-m 'not long'`.
+"""
 import json
 import os
 import random
@@ -12,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kvtierd import Daemon  # noqa: E402
-from models import BLOCK, MODELS, make  # noqa: E402
+from models import HAS_STATE, MODELS, OPTIONS, TOLERANCE, make  # noqa: E402
 
 HERE = Path(__file__).parent
 SALTS = ("tenant one", "tenant two")
@@ -22,9 +25,31 @@ def pytest_addoption(parser):
     parser.addoption("--build", default="build", help="meson's build folder")
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: of the full matrix")
+
+
+def models(*always):
+    """Parameters: these models, and with the long tests all of them."""
+    return [
+        name if name in always else pytest.param(name, marks=pytest.mark.long) for name in MODELS
+    ]
+
+
 def prompt(tokens, seed):
     source = random.Random(f"{tokens} {seed}")
     return [source.randrange(2, 500) for _ in range(tokens)]
+
+
+def same(answers, references, tolerance=0.0):
+    """Tokens, and log probabilities to the last bit unless there is a tolerance."""
+    for answer, reference in zip(answers, references, strict=True):
+        assert answer["tokens"] == reference["tokens"]
+        assert answer["logprobs"] == pytest.approx(reference["logprobs"], rel=0, abs=tolerance)
+
+
+def found(answers):
+    return [answer["found"] for answer in answers]
 
 
 class Engine:
@@ -41,9 +66,9 @@ class Engine:
                 env=os.environ | (environment or {}),
                 text=True,
             )
-        self.block_tokens = self._answer()["block_tokens"]
+        self.block_tokens = self.answer()["block_tokens"]
 
-    def _answer(self):
+    def answer(self):
         line = self.process.stdout.readline()
         assert line, "the engine is gone:\n" + "\n".join(self.lines()[-40:])
         return json.loads(line)
@@ -51,9 +76,12 @@ class Engine:
     def lines(self):
         return Path(self.log).read_text().splitlines()
 
-    def ask(self, **request):
+    def send(self, **request):
         print(json.dumps(request), file=self.process.stdin, flush=True)
-        return self._answer()
+
+    def ask(self, **request):
+        self.send(**request)
+        return self.answer()
 
     def generate(self, *prompts, **options):
         return self.ask(prompts=prompts, **options)
@@ -64,31 +92,52 @@ class Engine:
     def metric(self, name):
         return self.ask(metrics=True).get("vllm:kvtier_" + name, 0)
 
+    def lines_with(self, text):
+        return [line for line in self.lines() if text in line]
+
     def close(self):
         self.process.stdin.close()
         assert self.process.wait(timeout=60) == 0
 
 
 class Case:
-    """A model with prompts that the first of two engine processes has stored."""
+    """A model with prompts that the first of some engine processes has stored."""
 
     def __init__(self, name, daemon, folder):
         self.name, self.daemon, self.folder = name, daemon, folder
-        self.has_state = name != "qwen3"
+        self.has_state = name in HAS_STATE
+        #: More than one prompt of `many` takes, and less than all.
+        self.few_blocks = 12 if name in ("qwen3", "deepseek_v3") else 24
         model = folder / name
         make(model, MODELS[name])
-        self.options = dict(model=str(model), extra=dict(kvtier_socket=daemon.socket))
-        self.boundaries = [prompt(4 * BLOCK + more, name) for more in (-1, 0, 1)]
-        self.salted = prompt(3 * BLOCK + 5, name)
-        first = self.start()
-        self.plain = first.generate(*self.boundaries, skip=True)
+        self.options = dict(
+            OPTIONS.get(name, {}), model=str(model), extra=dict(kvtier_socket=daemon.socket)
+        )
+        first = self.start("first")
+        self.block = first.block_tokens
+        self.boundaries = [self.prompt(4, more) for more in (-1, 0, 1)]
+        self.salted = self.prompt(3, 5)
+        self.plain = self.uncached(first, self.boundaries)
         [self.plain_salted] = first.generate(self.salted, salts=SALTS[:1], skip=True)
+        self.many = [self.prompt(6, 10 + i) for i in range(4)]
+        self.plain_many = self.uncached(first, self.many)
         self.stored = first.ask(stored=True)
         first.close()
-        self.engine = self.start()
+        self.engine = self.start("second")
 
-    def start(self):
-        return Engine(self.folder / f"{self.name}.log", **self.options)
+    def start(self, which, **options):
+        return Engine(self.folder / f"{which}.log", **{**self.options, **options})
+
+    def same(self, answers, references):
+        same(answers, references, TOLERANCE.get(self.name, 0.0))
+
+    def prompt(self, blocks, more):
+        return prompt(blocks * self.block + more, self.name)
+
+    @staticmethod
+    def uncached(engine, prompts):
+        """Answers for which nothing is looked up; what they take is stored."""
+        return engine.generate(*prompts, skip=True)
 
 
 @pytest.fixture
@@ -98,7 +147,7 @@ def daemon(request, tmp_path):
         yield daemon
 
 
-@pytest.fixture(scope="module", params=["qwen3", "qwen3_next"])
+@pytest.fixture(scope="module", params=models("qwen3", "qwen3_next"))
 def case(request, tmp_path_factory):
     build = Path(request.config.getoption("--build")).resolve()
     folder = tmp_path_factory.mktemp(request.param)
@@ -113,3 +162,14 @@ def engine(case):
     """The second process, without a prefix cache of its own."""
     case.engine.forget()
     return case.engine
+
+
+@pytest.fixture(scope="module")
+def neighbour(case):
+    """A third process, beside the second, with few blocks; the daemon was restarted before."""
+    case.daemon.restart()
+    engine = case.start(
+        "third", max_model_len=8 * case.block, num_gpu_blocks_override=case.few_blocks
+    )
+    yield engine
+    engine.close()

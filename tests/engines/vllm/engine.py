@@ -5,10 +5,12 @@
 Standard input has one request a line, standard output one answer, after a line of its own
 that the engine is ready; what vLLM prints goes to standard error. Requests:
 
-  {"prompts": [[ids]...], "salts": [...], "skip": bool}  tokens, logprobs, tokens found
+  {"prompts": [[ids]...], "salts": [...], "adapters": [[name, id, folder]...], "skip": bool}
+                                    tokens, logprobs, tokens found
   {"forget": true}                  vLLM's own prefix cache is emptied, and only that
   {"reset": true}                   that, and the connector told that weights are others now
-  {"kill_at_load": pid}             the next load finds this process killed
+  {"kill_before_load": pid}         the next load finds this process killed
+  {"kill_amid_load": pid}           the next load is asked of it, and never answered
   {"stored": true}                  what was stored: (group, tokens up to its end, first bytes)
   {"metrics": true}                 vLLM's metrics that are of kvtier or external hits
   {"page": true}                    the lines of its Prometheus page that are of kvtier
@@ -25,6 +27,8 @@ os.environ.update(
     VLLM_NO_USAGE_STATS="1",
     VLLM_CPU_OMP_THREADS_BIND="nobind",
     HF_HUB_OFFLINE="1",
+    # Threads sleep while they wait for each other: on a busy machine that is faster.
+    OMP_WAIT_POLICY="passive",
 )
 
 SEEN_BYTES = 256
@@ -70,8 +74,9 @@ class Engine:
 
         KvtierWorker._store = watched
 
-    def generate(self, prompts, salts=None, skip=False, n=8):
+    def generate(self, prompts, salts=None, adapters=None, skip=False, n=8):
         from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
 
         sampling = SamplingParams(
             temperature=0,
@@ -85,7 +90,10 @@ class Engine:
         for request, salt in zip(requests, salts or ()):
             if salt:
                 request["cache_salt"] = salt
-        outputs = self.llm.generate(requests, sampling, use_tqdm=False)
+        lora = [LoRARequest(*adapter) if adapter else None for adapter in adapters or ()]
+        outputs = self.llm.generate(
+            requests, sampling, use_tqdm=False, lora_request=lora or None
+        )
         return [
             dict(
                 tokens=list(output.outputs[0].token_ids),
@@ -97,17 +105,20 @@ class Engine:
             for output in outputs
         ]
 
-    def kill_at_load(self, pid):
+    def kill_at_load(self, pid, before, after):
+        """Signals for the process on both sides of the next load's submission."""
         from kvtier.vllm.worker import KvtierWorker
 
         submit = KvtierWorker.submit_load
 
-        def submit_after_death(worker, *arguments):
+        def submit_once(worker, *arguments):
             KvtierWorker.submit_load = submit
-            os.kill(pid, signal.SIGKILL)
-            return submit(worker, *arguments)
+            os.kill(pid, before)
+            submitted = submit(worker, *arguments)
+            os.kill(pid, after)
+            return submitted
 
-        KvtierWorker.submit_load = submit_after_death
+        KvtierWorker.submit_load = submit_once
 
     def metrics(self):
         return {
@@ -131,8 +142,10 @@ class Engine:
     def answer(self, request):
         if "prompts" in request:
             return self.generate(**request)
-        if "kill_at_load" in request:
-            return self.kill_at_load(request["kill_at_load"])
+        if "kill_before_load" in request:
+            return self.kill_at_load(request["kill_before_load"], signal.SIGKILL, 0)
+        if "kill_amid_load" in request:
+            return self.kill_at_load(request["kill_amid_load"], signal.SIGSTOP, signal.SIGKILL)
         if "stored" in request:
             return self.stored
         if "metrics" in request:

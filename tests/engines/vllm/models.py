@@ -93,14 +93,55 @@ NEMOTRON_H = dict(
     rescale_prenorm_residual=True,
     time_step_limit=[0.0, 1e9],
 )
+# Latent attention, of the only sizes that vLLM has a kernel for on the CPU.
+DEEPSEEK_V3 = dict(
+    {name: value for name, value in BASE.items() if name != "head_dim"},
+    architectures=["DeepseekV3ForCausalLM"],
+    model_type="deepseek_v3",
+    num_hidden_layers=2,
+    num_key_value_heads=4,
+    kv_lora_rank=512,
+    q_lora_rank=64,
+    qk_nope_head_dim=128,
+    qk_rope_head_dim=64,
+    v_head_dim=128,
+    n_routed_experts=4,
+    n_shared_experts=1,
+    num_experts_per_tok=2,
+    moe_intermediate_size=64,
+    moe_layer_freq=1,
+    first_k_dense_replace=1,
+    n_group=1,
+    topk_group=1,
+    topk_method="noaux_tc",
+    scoring_func="sigmoid",
+    norm_topk_prob=True,
+    routed_scaling_factor=1.0,
+    attention_bias=False,
+)
 MODELS = {
     "qwen3": QWEN3,
     "qwen3_next": QWEN3_NEXT,
     "gemma3": GEMMA3,
     "nemotron_h": NEMOTRON_H,
+    "deepseek_v3": DEEPSEEK_V3,
 }
+#: How vLLM has to be started for them.
+OPTIONS = {
+    # This vLLM computes mamba2 on the CPU only a block at a time.
+    "nemotron_h": {"max_num_batched_tokens": 128},
+    # Of a prefix that is read, attention is summed in another order: not to be rounded to
+    # bfloat16. This vLLM's kernel for the CPU turns parts of heads at the wrong strides.
+    "deepseek_v3": {
+        "dtype": "float32",
+        "compilation_config": {"custom_ops": ["-rotary_embedding"]},
+    },
+}
+HAS_STATE = ("qwen3_next", "nemotron_h")
+#: Of log probabilities; of the others nothing but equality will do.
+TOLERANCE = {"deepseek_v3": 1e-3}
 STD = 0.25
-#: Tokens of a block, as vLLM chooses it on the CPU.
+#: Tokens of a block, as vLLM chooses it on the CPU, but for latent attention.
 BLOCK = 128
 
 
@@ -122,3 +163,39 @@ def make(folder: Path, config: dict) -> None:
     model.save_pretrained(folder)
     # As it was: what transformers writes there is not what vLLM reads.
     (folder / "config.json").write_text(text)
+
+
+def make_adapter(folder: Path, config: dict, seed: int) -> None:
+    """A LoRA adapter of what attention asks for and answers with."""
+    import torch
+    from safetensors.torch import save_file
+
+    rank, hidden = 8, config["hidden_size"]
+    outputs = {
+        "q_proj": config["num_attention_heads"] * config["head_dim"],
+        "v_proj": config["num_key_value_heads"] * config["head_dim"],
+    }
+    source = torch.Generator().manual_seed(seed)
+    weights = {}
+    for layer in range(config["num_hidden_layers"]):
+        for name, output in outputs.items():
+            place = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            weights[f"{place}.lora_A.weight"] = torch.randn(rank, hidden, generator=source) * STD
+            weights[f"{place}.lora_B.weight"] = torch.randn(output, rank, generator=source) * STD
+    folder.mkdir()
+    save_file(weights, folder / "adapter_model.safetensors")
+    adapter = dict(peft_type="LORA", r=rank, lora_alpha=rank, target_modules=list(outputs))
+    (folder / "adapter_config.json").write_text(json.dumps(adapter))
+
+
+def make_tokenizer(folder: Path, config: dict) -> None:
+    """A word for each token, for a server, which reads and writes text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{token}": token for token in range(config["vocab_size"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="w0", eos_token="w1", unk_token="w0"
+    ).save_pretrained(folder)

@@ -3,27 +3,16 @@
 import re
 import signal
 
-from conftest import SALTS
+import pytest
+from conftest import SALTS, found
 from kvtierd import eventually
-from models import BLOCK
-
-
-def same(answers, references):
-    """Tokens and log probabilities, to the last bit."""
-    for answer, reference in zip(answers, references, strict=True):
-        assert answer["tokens"] == reference["tokens"]
-        assert answer["logprobs"] == reference["logprobs"]
-
-
-def found(answers):
-    return [answer["found"] for answer in answers]
 
 
 def expected(case):
     """Of prompts of 4 blocks less a token, exactly, and one more. The last token of a prompt
     is computed in any case: what holds a state of the whole prompt is of no use for it."""
-    whole = 3 * BLOCK if case.has_state else 4 * BLOCK
-    return [3 * BLOCK, whole, 4 * BLOCK]
+    whole = 3 if case.has_state else 4
+    return [blocks * case.block for blocks in (3, whole, 4)]
 
 
 def find_again(case, engine):
@@ -32,20 +21,30 @@ def find_again(case, engine):
     def all_found():
         engine.forget()
         answers = engine.generate(*case.boundaries)
-        same(answers, case.plain)
+        case.same(answers, case.plain)
         return found(answers) == expected(case)
 
     eventually(all_found, seconds=60)
 
 
-def test_blocks_are_as_the_tests_take_them(case, engine):
-    assert engine.block_tokens == BLOCK
+def finds(case, engine, prompt, plain):
+    """Whether it is all found, whatever is; the answer has to be right in any case."""
+    engine.forget()
+    answers = engine.generate(prompt)
+    case.same(answers, [plain])
+    return found(answers) == [len(prompt) // case.block * case.block]
+
+
+def find_each(case, engine):
+    """The working set, a prompt at a time."""
+    for prompt, plain in zip(case.many, case.plain_many):
+        assert finds(case, engine, prompt, plain)
 
 
 def test_another_process_finds_what_the_first_stored(case, engine):
     acquires = engine.metric("acquires")
     answers = engine.generate(*case.boundaries)
-    same(answers, case.plain)
+    case.same(answers, case.plain)
     assert found(answers) == expected(case)
     assert engine.metric("attached") == 1
     # One message for each request, however often it was looked up.
@@ -80,11 +79,30 @@ def test_a_salt_finds_only_its_own(case, engine):
     [stranger] = engine.generate(case.salted, salts=[SALTS[1]])
     assert stranger["found"] == 0
     [tenant] = engine.generate(case.salted, salts=[SALTS[0]])
-    assert tenant["found"] == 3 * BLOCK
-    same([tenant], [case.plain_salted])
+    assert tenant["found"] == 3 * case.block
+    case.same([tenant], [case.plain_salted])
 
 
 def test_a_daemon_that_was_restarted_has_it_on_disk(case, engine):
+    case.daemon.restart()
+    find_again(case, engine)
+    assert case.daemon.metric('hits_total{tier="nvme"}') > 0
+    assert case.daemon.metric('hits_total{tier="host"}') == 0
+
+
+def test_an_arena_that_holds_a_part_is_filled_from_disk(case, engine):
+    """Everything is found again, although there is never room for all of it."""
+    stored = case.daemon.metric('tier_payload_bytes{tier="nvme"}')
+    case.daemon.restart(arena=f"{max(1, int(stored / 3) >> 20)}MiB")
+    first = case.many[0], case.plain_many[0]
+    eventually(lambda: finds(case, engine, *first), seconds=60)
+    find_each(case, engine)
+    read = case.daemon.metric('tier_read_bytes_total{tier="nvme"}')
+    find_each(case, engine)
+    assert case.daemon.metric('tier_read_bytes_total{tier="nvme"}') > read
+    # All at once they do not fit: who is told so computes.
+    engine.forget()
+    case.same(engine.generate(*case.many), case.plain_many)
     case.daemon.restart()
     find_again(case, engine)
 
@@ -92,7 +110,7 @@ def test_a_daemon_that_was_restarted_has_it_on_disk(case, engine):
 def test_corrupted_pages_are_computed_again(case, engine):
     """The second chunk of all prompts, as it lies on disk."""
     case.daemon.stop()
-    needles = {first for group, end, first in case.stored if end == 2 * BLOCK}
+    needles = {first for group, end, first in case.stored if end == 2 * case.block}
     data = bytearray(case.daemon.disk.read_bytes())
     for needle in needles:
         places = [place.start() for place in re.finditer(re.escape(bytes.fromhex(needle)), data)]
@@ -105,39 +123,40 @@ def test_corrupted_pages_are_computed_again(case, engine):
     def some_found():
         engine.forget()
         answers = engine.generate(*case.boundaries)
-        same(answers, case.plain)
-        return found(answers) == [0 if case.has_state else BLOCK] * 3
+        case.same(answers, case.plain)
+        return found(answers) == [0 if case.has_state else case.block] * 3
 
     eventually(some_found, seconds=60)
     # They have been stored anew.
     find_again(case, engine)
 
 
-def test_a_daemon_that_dies_before_the_load_costs_a_prefill(case, engine):
+@pytest.mark.parametrize("when", ["kill_before_load", "kill_amid_load"])
+def test_a_daemon_that_dies_costs_a_prefill(case, engine, when):
+    if not case.daemon.process:
+        case.daemon.start()
     find_again(case, engine)
     engine.forget()
     failed = engine.metric("loads_failed")
-    engine.ask(kill_at_load=case.daemon.process.pid)
+    engine.ask(**{when: case.daemon.process.pid})
     answers = engine.generate(case.boundaries[2])
-    same(answers, case.plain[2:])
+    case.same(answers, case.plain[2:])
     assert found(answers) == [0]
     assert engine.metric("loads_failed") == failed + 1
-    assert case.daemon.process.wait() == -signal.SIGKILL
+    assert case.daemon.stop() == -signal.SIGKILL
 
 
 def test_without_a_daemon_the_engine_goes_on(case, engine):
     case.daemon.stop(signal.SIGKILL)
     answers = engine.generate(*case.boundaries)
-    same(answers, case.plain)
+    case.same(answers, case.plain)
     assert found(answers) == [0] * 3
     [stranger] = engine.generate(case.salted, salts=[SALTS[0]])
-    same([stranger], [case.plain_salted])
-    complaints = [line for line in engine.lines() if "kvtier: no daemon" in line]
+    case.same([stranger], [case.plain_salted])
+    complaints = len(engine.lines_with("kvtier: no daemon"))
     case.daemon.start()
     find_again(case, engine)
-    assert len([line for line in engine.lines() if "kvtier: no daemon" in line]) <= (
-        len(complaints) + 1
-    )
+    assert len(engine.lines_with("kvtier: no daemon")) <= complaints + 1
 
 
 def test_a_reset_finds_nothing_of_before(case, engine):
@@ -145,6 +164,45 @@ def test_a_reset_finds_nothing_of_before(case, engine):
     find_again(case, engine)
     assert engine.ask(reset=True)
     answers = engine.generate(*case.boundaries)
-    same(answers, case.plain)
+    case.same(answers, case.plain)
     assert found(answers) == [0] * 3
     find_again(case, engine)
+
+
+def test_an_engine_that_comes_after_restarts_of_both_finds_it(case, neighbour):
+    answers = neighbour.generate(*case.boundaries)
+    case.same(answers, case.plain)
+    assert found(answers) == expected(case)
+
+
+def test_prompts_that_were_evicted_are_found_again(case, neighbour):
+    """Of four prompts the engine itself keeps one or two."""
+    neighbour.generate(*case.many)
+    loaded = neighbour.metric("keys_loaded")
+    for prompt, plain in zip(case.many, case.plain_many):
+        answers = neighbour.generate(prompt)
+        case.same(answers, [plain])
+        assert found(answers) == [6 * case.block]
+    assert neighbour.metric("keys_loaded") >= loaded + 2 * 6
+
+
+def test_prompts_that_do_not_fit_together_are_computed_all_the_same(case, neighbour):
+    neighbour.forget()
+    case.same(neighbour.generate(*case.many), case.plain_many)
+
+
+def test_two_engines_at_once_find_what_the_other_stores(case, engine, neighbour):
+    pair = [case.prompt(5, 3), case.prompt(5, 4)]
+    for one, other, prompt in zip((engine, neighbour), (neighbour, engine), pair):
+        [plain] = case.uncached(one, [prompt])
+        # vLLM stores with the step that follows.
+        eventually(lambda: one.generate(prompt) and finds(case, other, prompt, plain))
+    # Both load, and compute, the same at the same time.
+    fresh = case.prompt(5, 6)
+    for one in (engine, neighbour):
+        one.forget()
+        one.send(prompts=[*pair, fresh])
+    answers = [one.answer() for one in (engine, neighbour)]
+    case.same(*answers)
+    for answer in answers:
+        assert found(answer)[:2] == [5 * case.block] * 2

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two ranks, each with a process of its own, as vLLM runs outside of these tests."""
-from conftest import Engine, prompt
-from models import BLOCK, MODELS, make
-from test_engine import same
+from conftest import Engine, prompt, same
+from models import MODELS, make
 
 
 def test_each_rank_stores_and_loads_its_shard(daemon, tmp_path):
@@ -14,12 +13,12 @@ def test_each_rank_stores_and_loads_its_shard(daemon, tmp_path):
         extra=dict(kvtier_socket=daemon.socket),
         tensor_parallel_size=2,
     )
-    ids = prompt(4 * BLOCK + 1, "ranks")
+    ids = prompt(4 * engine.block_tokens + 1, "ranks")
     plain = engine.generate(ids, skip=True)
     engine.forget()
     again = engine.generate(ids)
     same(again, plain)
-    assert again[0]["found"] == 4 * BLOCK
+    assert again[0]["found"] == 4 * engine.block_tokens
     # Without the other one's shard a boundary is of no use: both had stored theirs.
     assert engine.metric("attached") == 1
     assert engine.metric("keys_loaded") == 4

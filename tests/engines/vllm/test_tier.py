@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import Engine as Process
-from conftest import prompt
+from conftest import prompt, same
 from models import BLOCK, MODELS, make
-from test_engine import same
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
 from vllm.v1.kv_offload.tiering.base import TransferJob
 
