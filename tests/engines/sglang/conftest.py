@@ -22,6 +22,7 @@ EXTRA = {
     "module_path": "kvtier.sglang",
     "class_name": "KvtierHiCache",
     "interface_v1": 1,
+    "kvtier_connect_timeout": 20,  # of a busy machine
 }
 
 

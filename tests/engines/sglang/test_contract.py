@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """HiCacheFile, SGLang's own, is the reference: the same calls to both have the same answers,
 and leave the same bytes in the pools."""
+import json
+import subprocess
+
 import pytest
 import torch
 from conftest import transfer
@@ -163,6 +166,18 @@ def test_calls_with_copies(both, layout):
     assert answers(pair, read_into_pool) == ([True] * 3, stored)
 
 
+def test_copies_are_whole_pages(shared_daemon, open_backend, caplog):
+    pool = mha()
+    backend = open_backend(shared_daemon, pool)
+    page = pool.get_data_page(0)
+    [key] = keys(1)
+    assert backend.set(key, page[:8]) is False
+    assert backend.set(key, page) is True
+    assert backend.get(key, page[:8].clone()) is None
+    assert backend.get(key, torch.stack([page, page], 1)[:, 0]) is None
+    assert not caplog.records
+
+
 def test_restorable_lengths_with_states(both):
     kv, states = mha(), mamba()
     pair = both(kv, {MAMBA: states})
@@ -297,6 +312,15 @@ def test_more_pages_than_may_be_leased_at_once(shared_daemon, open_backend):
     assert sizes == 2 * [room, 128 - room]
 
 
+def show(daemon, backend, key):
+    """What the daemon knows of the objects of a page."""
+    program = daemon.build / "client/kvtierctl/kvtierctl"
+    layout = backend._store._session.info().layout_id.hex()
+    command = [program, "--json", f"--socket={daemon.socket}", "show", key, f"--layout={layout}"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout)["objects"]
+
+
 def test_what_stands_where_is_told_when_sglang_passes_it(shared_daemon, open_backend):
     pool = mha()
     backend = open_backend(shared_daemon, pool)
@@ -305,11 +329,10 @@ def test_what_stands_where_is_told_when_sglang_passes_it(shared_daemon, open_bac
     assert all(backend.batch_set_v1(chain[:4], indices[: 4 * PAGE], before))
     behind = HiCacheStorageExtraInfo(prefix_keys=chain[:4])
     assert all(backend.batch_set_v1(chain[4:], indices[4 * PAGE :], behind))
-    session = backend._store._session
-    found = session.match(b"".join(map(bytes.fromhex, chain)))
-    assert (found.boundaries, found.tokens) == (6, 6 * PAGE)
-    status, objects = session.boundary_objects(b"".join(map(bytes.fromhex, chain)), 6)
-    assert status == 0 and len(objects) == 6
+    [first] = show(shared_daemon, backend, chain[0])
+    assert (first["tokens"], first["parent_unknown"]) == (PAGE, False)
+    [last] = show(shared_daemon, backend, chain[5])
+    assert (last["tokens"], last["parent"]) == (6 * PAGE, chain[4])
 
 
 def test_the_factory_makes_it(shared_daemon, open_backend):

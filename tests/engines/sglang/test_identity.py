@@ -68,8 +68,7 @@ def test_the_layout_is_golden():
         engine="sglang",
         engine_build="0.5.23",
         kv_dtype="bfloat16",
-        kernel_layout=f"kv: {kind}",
-        replay_mode="pp_rank=0",
+        kernel_layout=f"pp_rank=0; kv: {kind}",
         chunk_tokens=PAGE,
         tp=2,
         groups=[
@@ -126,6 +125,7 @@ OTHERS = {
     "model": dict(model_name="test/other"),
     "ranks": dict(tp_size=2),
     "stages": dict(pp_size=2),
+    "stage": dict(pp_rank=1),
     "context ranks": dict(attn_cp_size=2),
     "weights": dict(options={"kvtier_weights": "another"}),
     "dtype": dict(pool=dict(dtype=torch.float16)),

@@ -81,7 +81,8 @@ def layout_of(
         raise Refused("no pool has any memory")
     if cells > CELLS_MAX:
         raise Refused(f"{len(groups)} pools on {config.tp_size} ranks: more than {CELLS_MAX} cells")
-    kernel_layout = "; ".join(f"{pool.name}: {pool.kind}" for pool, _ in pools)
+    kinds = [f"{pool.name}: {pool.kind}" for pool, _ in pools]
+    kernel_layout = "; ".join([f"pp_rank={config.pp_rank}", *kinds])
     if len(kernel_layout) > 512:
         kernel_layout = hashlib.sha256(kernel_layout.encode()).hexdigest()
     return (
@@ -91,7 +92,6 @@ def layout_of(
             engine="sglang",
             engine_build=sglang.__version__,
             kernel_layout=kernel_layout,
-            replay_mode=f"pp_rank={config.pp_rank}",
             chunk_tokens=page_tokens,
             groups=groups,
             tp=config.tp_size,

@@ -60,7 +60,7 @@ def describe(name: str, pool: Any) -> Optional[HostPool]:
     n_pages = pool.size // indices_per_page
     try:
         found = _from_tensors(pool, indices_per_page, n_pages)
-    except (NotImplementedError, ValueError) as why:
+    except Exception as why:  # whatever a pool says to a question that it does not know
         found = _from_addresses(name, pool, indices_per_page, n_pages, why)
     views, tensors = found
     if not views:
@@ -108,7 +108,7 @@ def _page_tensors(pool: Any, index: int) -> list[torch.Tensor]:
 def _from_tensors(
     pool: Any, indices_per_page: int, n_pages: int
 ) -> tuple[list[PageView], list[Tensor]]:
-    """ValueError, NotImplementedError: the pool has no views to give."""
+    """ValueError, or whatever the pool raises: it has no views to give."""
     views: list[PageView] = []
     tensors: list[Tensor] = []
     # A pool of one page is looked at three times: copies lie elsewhere each time.
@@ -166,7 +166,7 @@ def _from_addresses(
     try:
         numbers = (0, min(1, n_pages - 1), n_pages - 1)
         pages = [_addresses(pool, page, indices_per_page) for page in numbers]
-    except (NotImplementedError, ValueError, AssertionError) as why:
+    except Exception as why:
         raise Refused(f"{what}: {why}; {no_views}") from why
     addresses, sizes = pages[0]
     views, owner = [], _memory(pool)
