@@ -84,7 +84,7 @@ MODELS = {
     ),
     "DeepSeek-V3.2": (
         "deepseek_v32",
-        512,
+        2048,
         dict(
             BASE,
             num_hidden_layers=3,
@@ -100,7 +100,7 @@ MODELS = {
     ),
     "GLM-5": (
         "glm_moe_dsa",
-        512,
+        2048,
         dict(
             BASE,
             num_hidden_layers=3,
@@ -116,7 +116,7 @@ MODELS = {
     ),
     "DeepSeek-V4": (
         "deepseek_v4",
-        1024,
+        2048,
         dict(
             BASE,
             num_hidden_layers=4,

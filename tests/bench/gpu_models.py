@@ -37,7 +37,9 @@ except ImportError as missing:
 from gpu_model_list import MODELS, VOCABULARY  # noqa: E402
 from kvtierd import Daemon  # noqa: E402
 
+from kvtier.cuda import Strategy  # noqa: E402
 from kvtier.transformers import CacheStore  # noqa: E402
+from kvtier.transformers.shape import describe  # noqa: E402
 
 TOKENS = (8 << 10, 32 << 10, 128 << 10)
 SMALL_TOKENS = (1 << 10,)
@@ -140,27 +142,35 @@ class Run:
         saved = self.store.save(cache, ids[:, :tokens])
         row["save"], row["bytes"] = timer(), saved.nbytes
         assert saved.tokens == tokens, saved
-        twin = copy.deepcopy(cache)
+        kept = copy.deepcopy(cache)
         expected = self.go_on(cache, ids, tokens)
-        repeats = torch.equal(self.go_on(twin, ids, tokens), expected)
-        del cache, twin
-        free()
+        del cache
+        gc.collect()
         timer = Timer()
         loaded = self.store.load(ids)
         row["load"] = timer()
         assert loaded is not None and loaded.tokens == tokens, "not loaded whole"
+        row["parts"] = different_parts(kept, loaded.cache)
         found = self.go_on(loaded.cache, ids, tokens)
         row["equal"] = torch.equal(found, expected) and bool(expected.isfinite().all())
-        row["repeats"] = repeats
         del loaded
+        row["repeats"] = row["equal"] or torch.equal(self.go_on(kept, ids, tokens), expected)
+        del kept
         free()
         return row
+
+
+def different_parts(one, other):
+    """Tensors of two caches that are not equal bit for bit."""
+    parts = describe(one).parts
+    return [str(part) for part in parts if not torch.equal(part.get(one), part.get(other))]
 
 
 def line(name, row):
     ratio = row["prefill"] / row["load"]
     rates = [row["bytes"] / row[way] / GB for way in ("save", "load")]
-    equal = "yes" if row["equal"] else "NO" if row["repeats"] else "no, nor do two runs without it"
+    equal = "yes" if row["equal"] else "NO" if row["repeats"] else "no, nor without the store"
+    equal += f"; cache: {row['parts'][:4]}" if row["parts"] else ""
     return (
         f"| {name} | {row['tokens']:,} | {row['bytes'] / 1e6:,.1f} | {row['prefill']:.3f} |"
         f" {row['save']:.3f} | {row['load']:.3f} | {rates[0]:.1f} | {rates[1]:.1f} |"
@@ -174,19 +184,21 @@ HEAD = """| model | tokens | MB stored | prefill s | save s | load s | save GB/s
 
 
 def lengths(run, tokens, seconds):
-    """A row for each length, or a text: why there is none. Times grow by squares at most."""
-    last = None
+    """A row for each length, or a text: why there is none."""
+    last, growth = None, 8.0
     for n in tokens:
-        if last and last["prefill"] * (n / last["tokens"]) ** 2 > seconds:
-            yield n, f"left out: after {last['prefill']:.1f} s for {last['tokens']:,} it takes too long"
+        if last and last["prefill"] * min(growth * 2, (n / last["tokens"]) ** 2) > seconds:
+            yield n, f"left out: {last['tokens']:,} took {last['prefill']:.1f} s"
             return
         try:
-            last = run.measure(n)
+            row = run.measure(n)
         except torch.OutOfMemoryError:
             free()
             yield n, "its prefill does not fit into the GPU"
             return
-        yield n, last
+        growth = row["prefill"] / last["prefill"] if last else growth
+        last = row
+        yield n, row
 
 
 def run_model(name, daemon, arguments):
@@ -194,6 +206,8 @@ def run_model(name, daemon, arguments):
     timer = Timer()
     model = build(name, arguments.small)
     options = dict(name=name, revision="random", chunk_tokens=CHUNK, socket=daemon.socket)
+    if arguments.strategy:
+        options["cuda_options"] = dict(strategies=[Strategy[arguments.strategy]])
     all_equal = True
     with CacheStore(model, **options) as store:
         assert bool(store.gpus) == (DEVICE.type == "cuda" and not arguments.through_host)
@@ -206,9 +220,11 @@ def run_model(name, daemon, arguments):
                 print(f"| {name} | {n:,} | {row} |", flush=True)
                 continue
             print(line(name, row), flush=True)
-            all_equal &= row["equal"]
+            all_equal &= row["equal"] and not row["parts"]
         if store.gpus:
-            print(f"# {store.gpus.info()}", flush=True)
+            moved = store.gpus.info().moved.items()
+            ways = [f"{way.name} {how.name} {n.nbytes:,}" for (way, how), n in moved if n.nbytes]
+            print(f"# {'; '.join(ways)}", flush=True)
     return all_equal
 
 
@@ -220,6 +236,7 @@ def main():
     parser.add_argument("--tokens", type=int, nargs="+")
     parser.add_argument("--seconds", type=float, default=20.0, help="of a prefill at most")
     parser.add_argument("--through-host", action="store_true", help="without libkvtier-cuda")
+    parser.add_argument("--strategy", choices=[strategy.name for strategy in Strategy])
     parser.add_argument("--host", help="the daemon's host memory")
     arguments = parser.parse_intermixed_args()
     arguments.tokens = arguments.tokens or (SMALL_TOKENS if arguments.small else TOKENS)
