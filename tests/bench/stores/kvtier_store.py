@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """kvtier, by its Python package and page maps: what its connectors use."""
+import json
 import os
+import socket
+import struct
 import sys
 
 import numpy as np
@@ -8,7 +11,9 @@ import numpy as np
 from kvtier import (
     Group, GroupKind, Layout, Objects, PageGroup, PageMap, Session, Status, digest_array,
 )
-from store import CAPACITY, CHUNK_TOKENS, Server, Store, serve, tokens_of
+from store import CAPACITY, CHUNK_TOKENS, DISK_CAPACITY, Server, Store, serve, tokens_of
+
+MAGIC = 0x3154564B
 
 
 def checked(call):
@@ -19,10 +24,13 @@ def checked(call):
 
 
 class KvtierStore(Store):
-    def start(self, folder):
+    def start(self, folder, disk):
         self.socket = os.path.join(folder, "kvtierd.sock")
         settings = {"socket.path": self.socket, "metrics.listen": "off", "log.level": "info",
                     "host.bytes": str(CAPACITY), "host.piece_bytes": str(CAPACITY)}
+        if disk:
+            settings |= {"nvme.paths": os.path.join(disk, "nvme"), "nvme.write": "store",
+                         "nvme.bytes": str(DISK_CAPACITY)}
         command = [sys.argv[2], "--config", "/dev/null"]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
@@ -65,6 +73,38 @@ class KvtierStore(Store):
             objects.set_slots(self.slots, 1)
             checked(self.session.load_pages(self.map, objects, waited=True))
         return run
+
+    def is_down(self, round_number):
+        host, nvme = self.ask("status")["tiers"]
+        return not host["unwritten_bytes"] and not nvme["queued_writes"]
+
+    def drop_memory(self, round_number):
+        layout = self.session.info().layout_id.hex()
+        if self.ask("evict", layout=layout, tier="host")["kept"]:
+            raise RuntimeError("kvtier: some objects cannot be evicted")
+
+    def ask(self, command, **arguments):
+        """An admin command over a connection of its own, spoken by hand."""
+        header = struct.Struct("<IHHIIQQ16s")
+        text = json.dumps({"command": command, **arguments}).encode()
+        answer = b""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(self.socket)
+            hello = struct.pack("<HHIQ64s", 1, 0, 1, 0, b"peers")
+            peer.send(header.pack(MAGIC, 1, 0, header.size + len(hello), 0, 1, 0, bytes(16))
+                      + hello)
+            session, boot = header.unpack_from(peer.recv(65536))[6:]
+            peer.send(header.pack(MAGIC, 16, 0, header.size + len(text), len(text), 2, session,
+                                  boot) + text)
+            more = True
+            while more:
+                part = peer.recv(65536)
+                answer += part[header.size:]
+                more = header.unpack_from(part)[2] & 1
+        answer = json.loads(answer)
+        if answer.get("ok") is False:
+            raise RuntimeError(f"kvtier: {answer}")
+        return answer
 
     def clear(self):
         self.session.reclaim(b"".join(self.stored), prefix=True)

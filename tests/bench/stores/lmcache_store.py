@@ -24,7 +24,8 @@ SECONDS = 30.0
 
 
 class LmcacheStore(Store):
-    def start(self, folder):
+    def start(self, folder, disk):
+        self.disk = disk
         port, self.http = free_port(), free_port()
         command = [
             os.path.join(os.path.dirname(sys.executable), "lmcache"), "server",
@@ -34,12 +35,17 @@ class LmcacheStore(Store):
             "--no-l1-use-lazy", "--shm-name", f"peers{os.getpid()}",
             "--supported-transfer-mode", "auto", "--eviction-policy", "LRU",
             "--max-workers", "2", "--disable-observability"]
+        if disk:
+            adapter = {"type": "fs_native", "base_path": disk, "num_workers": 8,
+                       "relative_tmp_dir": "tmp", "use_odirect": False}
+            command += ["--l2-adapter", json.dumps(adapter)]
         self.server = Server(command, folder)
         self.server.wait_until(self.is_ready, 120)
         self.zmq = zmq.Context()
         self.zmq.setsockopt(zmq.LINGER, 0)
         self.client = RequestClientFactory.create(f"tcp://127.0.0.1:{port}", context=self.zmq)
         self.instance, self.context, self.requests = 1000, None, 0
+        self.n_files = 0  # before the last store
 
     def is_ready(self):
         try:
@@ -106,6 +112,8 @@ class LmcacheStore(Store):
             raise RuntimeError("LMCache: the transfer failed")
 
     def store(self, round_number):
+        if self.disk:
+            self.n_files = len(self.files())
         tokens = self.tokens(round_number)
         self.begin(tokens)
         key = self.key(tokens, worker=0)
@@ -128,7 +136,34 @@ class LmcacheStore(Store):
     def after_load(self):
         self.end()
 
+    def files(self):
+        return [entry for entry in os.scandir(self.disk) if entry.is_file()]
+
+    def is_down(self, round_number):
+        """Each chunk is a file, which is written elsewhere and renamed."""
+        return len(self.files()) - self.n_files == self.n
+
+    def drop_memory(self, round_number):
+        self.clear_memory()
+
+    def load_cold(self, round_number):
+        """The lookup is what reads from the disk."""
+        tokens = self.tokens(round_number)
+
+        def run():
+            found = self.begin(tokens)
+            if found != self.n:
+                raise RuntimeError(f"LMCache: {found} of {self.n} chunks came back")
+            self.moved(self.context.submit_retrieve, self.key(tokens, worker=0))
+        return run
+
     def clear(self):
+        self.clear_memory()
+        if self.disk:
+            for entry in self.files():
+                os.unlink(entry)
+
+    def clear_memory(self):
         self.context.flush_inflight_stores()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.http}/cache/clear", method="POST",

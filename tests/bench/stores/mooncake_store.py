@@ -7,6 +7,7 @@ best that it does on one machine.
 import os
 import socket
 import sys
+import time
 
 os.environ.setdefault("MC_STORE_MEMCPY", "1")
 
@@ -23,15 +24,22 @@ def answers(port):
 
 
 class MooncakeStore(Store):
-    def start(self, folder):
+    def start(self, folder, disk):
         port = free_port()
         command = [os.path.join(os.path.dirname(sys.executable), "mooncake_master"),
                    f"--rpc_port={port}", f"--metrics_port={free_port()}"]
+        if disk:
+            # The shortest lease and heartbeat; the other backends wait for whole buckets.
+            command += ["--enable_offload=true", "--default_kv_lease_ttl=100"]
+            os.environ |= {
+                "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR": "file_per_key_storage_backend",
+                "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH": disk,
+                "MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS": "1"}
         self.server = Server(command, folder)
         self.server.wait_until(lambda: answers(port))
         self.client = MooncakeDistributedStore()
         result = self.client.setup(f"127.0.0.1:{free_port()}", "P2PHANDSHAKE", CAPACITY, BUFFER,
-                                   "tcp", "", f"127.0.0.1:{port}")
+                                   "tcp", "", f"127.0.0.1:{port}", None, bool(disk), disk or "")
         if result != 0:
             raise RuntimeError(f"Mooncake: setup says {result}")
         self.address = None
@@ -67,6 +75,20 @@ class MooncakeStore(Store):
             if results != self.sizes:
                 raise RuntimeError(f"Mooncake: get says {set(results)}")
         return run
+
+    def replicas(self, round_number):
+        return self.client.batch_get_replica_desc(self.keys(round_number)).values()
+
+    def is_down(self, round_number):
+        return sum(any(replica.is_local_disk_replica() and replica.status.name == "COMPLETE"
+                       for replica in of_one) for of_one in self.replicas(round_number)) == self.n
+
+    def drop_memory(self, round_number):
+        time.sleep(0.2)  # until nothing is leased
+        self.client.batch_replica_clear(self.keys(round_number), self.client.get_hostname())
+        if any(replica.is_memory_replica() for of_one in self.replicas(round_number)
+               for replica in of_one):
+            raise RuntimeError("Mooncake: some objects stay in memory")
 
     def clear(self):
         self.client.remove_all(True)

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One store of tests/bench/peers, in a process and a virtual environment of its own.
 
-Each makes the same bytes (from a seed) in memory of its own, one page for each chunk, and does
-what a JSON line on standard input tells it; the answer is a JSON line. Times are taken here, around
-the call alone. Before a load the pages are zeroed, after it they are compared.
+    NAME_store.py FOLDER KVTIERD [DISK]
+
+DISK is a folder: the store keeps there what it is given, below its memory. Each makes the same
+bytes (from a seed) in memory of its own, one page for each chunk, and does what a JSON line on
+standard input tells it; the answer is a JSON line. Times are taken here, around the call alone.
+Before a load the pages are zeroed, after it they are compared.
 """
+import ctypes
 import json
 import os
 import signal
@@ -17,6 +21,7 @@ import numpy as np
 
 CHUNK_TOKENS = 16
 CAPACITY = 1 << 30  # of each store: more than all that is written
+DISK_CAPACITY = 2 << 30
 TOUCHED = 0.75  # of that, before anything is timed
 
 
@@ -60,7 +65,7 @@ class Server:
 class Store:
     """What a store does; one prompt of chunks at a time."""
 
-    def start(self, folder):
+    def start(self, folder, disk):
         raise NotImplementedError
 
     def prepare(self, pages):
@@ -77,6 +82,18 @@ class Store:
 
     def after_load(self):
         """Not timed."""
+
+    def is_down(self, round_number):
+        """Is each chunk of the round in files of the disk tier? Told often."""
+        raise NotImplementedError
+
+    def drop_memory(self, round_number):
+        """The round is on disk alone."""
+        raise NotImplementedError
+
+    def load_cold(self, round_number):
+        """As load(), from the request for what is on disk to the bytes in the pages."""
+        return self.load(round_number)
 
     def clear(self):
         """Forgets all that is stored."""
@@ -98,9 +115,34 @@ def timed(function):
     return time.perf_counter() - begin, result
 
 
+class Disk:
+    """The folder of a store's files."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.c = ctypes.CDLL(None, use_errno=True)
+
+    def sync(self):
+        """All of the file system: what is written is durable then, whoever wrote it."""
+        fd = os.open(self.folder, os.O_RDONLY)
+        try:
+            if self.c.syncfs(fd):
+                raise OSError(ctypes.get_errno(), "syncfs")
+        finally:
+            os.close(fd)
+
+    def drop_cache(self):
+        """Reads come from the disk, not from the page cache. Everything is synced."""
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                fd = os.open(os.path.join(folder, name), os.O_RDONLY)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
+
+
 class Worker:
-    def __init__(self, store):
-        self.store = store
+    def __init__(self, store, disk):
+        self.store, self.disk = store, disk
         self.pages = self.expected = None
 
     def prepare(self, chunk_bytes, n):
@@ -117,6 +159,8 @@ class Worker:
         engine's process lives for days."""
         for i in range(int(CAPACITY * TOUCHED) // self.pages.nbytes):
             self.store.store(-1 - i)()
+            if self.disk:
+                self.wait_down(-1 - i)
         self.store.clear()
         return {}
 
@@ -124,13 +168,37 @@ class Worker:
         return {"seconds": timed(self.store.store(round))[0]}
 
     def load(self, round):
-        load = self.store.load(round)
+        return self.loaded(self.store.load(round))
+
+    def loaded(self, load):
         self.pages[:] = 0
         seconds, _ = timed(load)
         self.store.after_load()
         right = bool((self.pages == self.expected).all())
         self.pages[:] = self.expected  # for the next round, also where they were wrong
         return {"seconds": seconds, "right": right}
+
+    def save_down(self, round):
+        """Until a loss of power would cost nothing."""
+        store = self.store.store(round)
+
+        def run():
+            store()
+            self.wait_down(round)
+            self.disk.sync()
+        return {"seconds": timed(run)[0]}
+
+    def wait_down(self, round):
+        end = time.monotonic() + 60
+        while not self.store.is_down(round):
+            if time.monotonic() > end:
+                sys.exit("the bytes do not reach the disk tier")
+            time.sleep(0.005)
+
+    def load_cold(self, round):
+        self.store.drop_memory(round)
+        self.disk.drop_cache()
+        return self.loaded(self.store.load_cold(round))
 
     def lookup(self, round, expect):
         rows, right = {}, True
@@ -145,8 +213,9 @@ def serve(store, folder):
     """Answers on the standard output that was; what libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    store.start(folder)
-    worker = Worker(store)
+    disk = sys.argv[3] if len(sys.argv) > 3 else None
+    store.start(folder, disk)
+    worker = Worker(store, Disk(disk) if disk else None)
     try:
         print(json.dumps({}), file=answers)
         for line in sys.stdin:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Objects that are stored, looked up, evicted and lost: what is held stays, and nothing is
- * left waiting. */
+/*
+ * Objects that are stored, looked up, evicted and lost: what is held stays, and nothing is
+ * left waiting.
+ */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

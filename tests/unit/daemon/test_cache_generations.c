@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Objects that are replaced, with writes and reads of the older ones in flight: what is old
- * never comes back. */
+/*
+ * Objects that are replaced, with writes and reads of the older ones in flight: what is old
+ * never comes back.
+ */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "cache_world.h"
-#include "tests/support/fake_tier.h"
 
 static struct index_object *find_part(uint32_t n, uint16_t group)
 {
