@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cuda/gpu.h"
@@ -170,29 +168,22 @@ static cu_result make_lanes(struct gpu *gpu)
         return error;
 }
 
-static void *run_measure(void *argument)
+static void run_measure(void *argument)
 {
         measure_run(argument);
-        return NULL;
 }
 
 /* A GPU that is not measured is used by guesses. */
 static void start_measure(struct gpu *gpu)
 {
-        sigset_t all, before;
-
         gpu->measure = (struct measure){
                 .kit = &gpu->slot_kit,
                 .context = gpu->context,
                 .choice = &gpu->choice,
                 .staging_bytes = gpu->kit.staging_bytes / 2 / LANE_SLOTS,
         };
-        if (!gpu->kit.measures)
-                return;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        gpu->is_measuring = !pthread_create(&gpu->measuring, NULL, run_measure, &gpu->measure);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        gpu->is_measuring =
+                gpu->kit.measures && !worker_start(&gpu->measuring, run_measure, &gpu->measure);
 }
 
 static int start_lanes(struct gpu *gpu)
@@ -277,15 +268,6 @@ void gpu_close_begin(struct gpu *gpu, uint64_t by_ns)
                 lane_close(&gpu->lanes[way], by_ns);
 }
 
-static bool join_measure(struct gpu *gpu, uint64_t by_ns)
-{
-        struct timespec until = {.tv_sec = (time_t)(by_ns / 1000000000u),
-                                 .tv_nsec = (long)(by_ns % 1000000000u)};
-
-        return !gpu->is_measuring ||
-               !pthread_clockjoin_np(gpu->measuring, NULL, CLOCK_MONOTONIC, &until);
-}
-
 static void leave_behind(struct gpu *gpu)
 {
         pthread_mutex_lock(&left_lock);
@@ -297,7 +279,7 @@ static void leave_behind(struct gpu *gpu)
 bool gpu_close_end(struct gpu *gpu, uint64_t by_ns)
 {
         const struct cuda_driver *driver = gpu->kit.driver;
-        bool is_over = join_measure(gpu, by_ns);
+        bool is_over = !gpu->is_measuring || worker_join(&gpu->measuring, by_ns);
         cu_context before;
 
         for (unsigned way = 0; way < 2; way++)

@@ -45,7 +45,7 @@ struct gpu {
         struct slot_kit slot_kit;
         struct choice choice;
         struct lane lanes[2]; /* by direction */
-        pthread_t measuring;
+        struct worker measuring;
         bool is_measuring; /* its thread has to be joined */
         struct measure measure;
 };

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -480,7 +479,7 @@ static bool step(struct lane *lane)
         return !lane->is_abandoned && !lane->is_closing && issue(lane);
 }
 
-static void *run(void *argument)
+static void run(void *argument)
 {
         struct lane *lane = argument;
         const struct cuda_driver *driver = lane->kit.slot->driver;
@@ -497,7 +496,6 @@ static void *run(void *argument)
         }
         pthread_mutex_unlock(&lane->lock);
         driver->context_pop(&context);
-        return NULL;
 }
 
 /* ---- from outside ---- */
@@ -555,15 +553,7 @@ void lane_deinit(struct lane *lane, bool is_lost_now)
 
 int lane_start(struct lane *lane)
 {
-        sigset_t all, before;
-        int r;
-
-        /* The thread takes no signals: they are the application's. */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = pthread_create(&lane->thread, NULL, run, lane);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        return r ? err_raise(-r) : 0;
+        return worker_start(&lane->worker, run, lane);
 }
 
 void lane_submit(struct lane *lane, struct kvt__page_job *job)
@@ -595,11 +585,8 @@ static void abandon(struct lane *lane)
 
 bool lane_join(struct lane *lane, uint64_t by_ns)
 {
-        struct timespec until = timespec_of(by_ns + JOIN_NS);
-
-        if (!pthread_clockjoin_np(lane->thread, NULL, CLOCK_MONOTONIC, &until))
+        if (worker_join(&lane->worker, by_ns + JOIN_NS))
                 return true;
-        pthread_detach(lane->thread);
         abandon(lane);
         return false;
 }

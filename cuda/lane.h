@@ -27,6 +27,7 @@
 #include "cuda/kvtier-cuda.h"
 #include "cuda/registry.h"
 #include "cuda/slot.h"
+#include "cuda/worker.h"
 
 #define LANE_SLOTS 4u
 #define LANE_TASKS 256u                /* jobs that are in slots at a time */
@@ -84,7 +85,7 @@ struct lane {
         struct lane_kit kit;
         bool is_store;
         bool converts; /* has what it takes for groups with a codec */
-        pthread_t thread;
+        struct worker worker;
         pthread_mutex_t lock;
         pthread_cond_t work;
 

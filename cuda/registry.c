@@ -352,14 +352,13 @@ static void *run(void *argument)
         return NULL;
 }
 
-int registry_start(struct registry *registry, cu_device device, int numa_node)
+/* Under the lock, for which the new thread waits, so that it sees all that is set here. */
+static int start(struct registry *registry)
 {
         pthread_t thread;
         sigset_t all, before;
         int r;
 
-        registry->device = device;
-        registry->numa_node = numa_node;
         /* The thread takes no signals: they are the application's. */
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -370,6 +369,18 @@ int registry_start(struct registry *registry, cu_device device, int numa_node)
         pthread_detach(thread);
         registry->is_running = true;
         return 0;
+}
+
+int registry_start(struct registry *registry, cu_device device, int numa_node)
+{
+        int r;
+
+        pthread_mutex_lock(&registry->lock);
+        registry->device = device;
+        registry->numa_node = numa_node;
+        r = start(registry);
+        pthread_mutex_unlock(&registry->lock);
+        return r;
 }
 
 void registry_lose(struct registry *registry)

@@ -73,6 +73,24 @@ static void unmap_arena(void *context, struct kvt__mapping *mapping)
         pthread_mutex_unlock(&device.lock);
 }
 
+static unsigned see(const unsigned *number)
+{
+        unsigned now;
+
+        pthread_mutex_lock(&device.lock);
+        now = *number;
+        pthread_mutex_unlock(&device.lock);
+        return now;
+}
+
+/* Fails after some seconds. */
+static void wait_for(const unsigned *number, unsigned n)
+{
+        for (unsigned i = 0; i < 5000 && see(number) != n; i++)
+                usleep(1000);
+        ck_assert_uint_eq(see(number), n);
+}
+
 /* NULL after two seconds. */
 static struct kvt__page_job *next_job(void)
 {
@@ -285,7 +303,7 @@ START_TEST(a_granted_object_on_a_device_is_the_devices_job)
         host->end(session, job, KVT__PAGE_COPIED);
         fake_result(&fake, expect_lease(WIRE_COMMIT, 5), false, &done, 1);
         ck_assert_uint_eq(wait_one().status, KVT_OK);
-        ck_assert_uint_eq(device.n_jobs, 1);
+        ck_assert_uint_eq(see(&device.n_jobs), 1);
 }
 END_TEST
 
@@ -418,9 +436,7 @@ START_TEST(jobs_end_before_a_session_is_closed)
 
         start(true, 1, 0);
         fake_result(&fake, expect_request(WIRE_RESERVE), false, &grant, 1);
-        for (unsigned i = 0; i < 2000 && !device.n_jobs; i++)
-                usleep(1000);
-        ck_assert_uint_eq(device.n_jobs, 1);
+        wait_for(&device.n_jobs, 1);
         /* The rest is the teardown's: close() ends the job, and nothing of it is used later. */
 }
 END_TEST
@@ -477,7 +493,7 @@ START_TEST(memory_of_the_host_stays_the_copiers_and_has_no_events)
         fake_result(&fake, expect_request(WIRE_RESERVE), false, &grant, 1);
         fake_result(&fake, expect_lease(WIRE_COMMIT, 5), false, &done, 1);
         ck_assert_uint_eq(wait_one().status, KVT_OK);
-        ck_assert_uint_eq(device.n_jobs, 0);
+        ck_assert_uint_eq(see(&device.n_jobs), 0);
 }
 END_TEST
 
@@ -496,10 +512,9 @@ START_TEST(an_arena_stays_mapped_until_the_device_has_let_go_of_it)
         fake_restart(&fake);
         fake_greet(&fake);
         ck_assert_int_eq(kvt_wait_attached(session, SECONDS(5)), KVT_OK);
-        for (unsigned i = 0; i < 2000 && device.n_unmapped < FAKE_ARENAS; i++)
-                usleep(1000);
-        ck_assert_uint_eq(device.n_unmapped, FAKE_ARENAS);
-        ck_assert_uint_eq(device.n_mapped, 2 * FAKE_ARENAS);
+        wait_for(&device.n_unmapped, FAKE_ARENAS);
+        ck_assert_uint_eq(see(&device.n_unmapped), FAKE_ARENAS);
+        ck_assert_uint_eq(see(&device.n_mapped), 2 * FAKE_ARENAS);
         /* Gone from the daemon, and still there: the driver has it registered. */
         ck_assert_uint_eq(*byte, 77);
         ck_assert_uint_eq(atomic_load(&old->refs), 1);
@@ -515,15 +530,13 @@ START_TEST(an_arena_with_a_job_in_it_is_not_taken_back)
         fake_restart(&fake);
         fake_greet(&fake);
         ck_assert_int_eq(kvt_wait_attached(session, SECONDS(5)), KVT_OK);
-        for (unsigned i = 0; i < 2000 && device.n_unmapped < FAKE_ARENAS - 1; i++)
-                usleep(1000);
+        wait_for(&device.n_unmapped, FAKE_ARENAS - 1);
         usleep(20000);
-        ck_assert_uint_eq(device.n_unmapped, FAKE_ARENAS - 1);
+        ck_assert_uint_eq(see(&device.n_unmapped), FAKE_ARENAS - 1);
         host->end(session, job, KVT__PAGE_COPIED);
         ck_assert_uint_eq(wait_one().status, KVT_OK);
-        for (unsigned i = 0; i < 2000 && device.n_unmapped < FAKE_ARENAS; i++)
-                usleep(1000);
-        ck_assert_uint_eq(device.n_unmapped, FAKE_ARENAS);
+        wait_for(&device.n_unmapped, FAKE_ARENAS);
+        ck_assert_uint_eq(see(&device.n_unmapped), FAKE_ARENAS);
 }
 END_TEST
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <time.h>
+
+#include "cuda/worker.h"
+
+#define NS_PER_SECOND UINT64_C(1000000000)
+
+static void *run(void *argument)
+{
+        struct worker *worker = argument;
+
+        worker->run(worker->argument);
+        pthread_mutex_lock(&worker->lock);
+        worker->is_over = true;
+        pthread_cond_signal(&worker->over);
+        pthread_mutex_unlock(&worker->lock);
+        return NULL;
+}
+
+static void deinit(struct worker *worker)
+{
+        pthread_cond_destroy(&worker->over);
+        pthread_mutex_destroy(&worker->lock);
+}
+
+int worker_start(struct worker *worker, void (*function)(void *argument), void *argument)
+{
+        pthread_condattr_t monotonic;
+        sigset_t all, before;
+        int r;
+
+        *worker = (struct worker){.run = function, .argument = argument};
+        pthread_mutex_init(&worker->lock, NULL);
+        pthread_condattr_init(&monotonic);
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+        pthread_cond_init(&worker->over, &monotonic);
+        pthread_condattr_destroy(&monotonic);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = pthread_create(&worker->thread, NULL, run, worker);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (r)
+                deinit(worker);
+        return r ? err_raise(-r) : 0;
+}
+
+bool worker_join(struct worker *worker, uint64_t by_ns)
+{
+        struct timespec until = {.tv_sec = (time_t)(by_ns / NS_PER_SECOND),
+                                 .tv_nsec = (long)(by_ns % NS_PER_SECOND)};
+        bool is_over;
+        int r = 0;
+
+        pthread_mutex_lock(&worker->lock);
+        while (!worker->is_over && !r)
+                r = pthread_cond_timedwait(&worker->over, &worker->lock, &until);
+        is_over = worker->is_over;
+        pthread_mutex_unlock(&worker->lock);
+        if (!is_over) {
+                pthread_detach(worker->thread);
+                return false;
+        }
+        pthread_join(worker->thread, NULL);
+        deinit(worker);
+        return true;
+}
