@@ -2,6 +2,7 @@
 /* kvtierctl status: what is there, and how well it does. */
 #include <stdio.h>
 
+#include "client/kvtier.h"
 #include "client/kvtierctl/command.h"
 #include "client/kvtierctl/table.h"
 
@@ -41,6 +42,27 @@ static void print_pins(const json_t *status)
                        text_bytes(json_u64(tier, "pinned_bytes")),
                        text_bytes(json_u64(tier, "pinned_limit_bytes")), json_text(tier, "name"));
         putchar('\n');
+}
+
+/* What was not merely missing: how often, of what, and why. */
+static void print_refused(const json_t *status)
+{
+        static const enum kvt_status refusals[] = {KVT_BUSY,    KVT_TOO_LARGE, KVT_REFUSED,
+                                                   KVT_INVALID, KVT_NO_MEMORY, KVT_DRAINING};
+        json_t *operations = json_object_get(status, "operations"), *operation;
+        const char *name;
+
+        json_object_foreach(operations, name, operation)
+        {
+                for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+                        uint64_t n = json_u64(operation, kvt_status_name(refusals[i]));
+
+                        if (n)
+                                printf("refused   %s objects of %s: %s (%s)\n", text_count(n),
+                                       name, kvt_status_text(refusals[i]),
+                                       kvt_status_name(refusals[i]));
+                }
+        }
 }
 
 static void add_tier(struct table *table, const json_t *tier)
@@ -101,5 +123,6 @@ int status_command(struct context *context, int argc, char **argv)
         }
         print_head(status);
         print_pins(status);
+        print_refused(status);
         return print_tiers(json_object_get(status, "tiers"));
 }

@@ -137,6 +137,15 @@ class WithDaemon(Folder):
         self.assertEqual(status["stored_bytes"], OBJECTS * OBJECT_BYTES)
         self.assertEqual(status["hits"], OBJECTS)
 
+    def test_status_tells_in_words_what_was_refused(self):
+        self.assertNotIn("refused", self.ctl("status").stdout)
+        self.stop()
+        self.start({"session.bytes_max": "1MiB"})
+        self.ctl("bench", "-b", "2MiB", "-n", "1", status=1)
+        self.assertRegex(self.ctl("status").stdout,
+                         r"(?m)^refused   1 objects of reserve: "
+                         r"larger than a limit that waiting does not change \(TOO_LARGE\)$")
+
     def test_objects_are_listed_and_shown(self):
         layout = self.fill()
         objects = self.ask("ls")["objects"]
