@@ -125,7 +125,8 @@ def test_what_is_stored_is_not_copied_again(pool):
     assert (pool.rows[8] == pool.rows[3]).all()
 
 
-def test_tails_of_less_than_a_chunk_are_not_stored(pool):
+def test_tails_of_less_than_a_chunk_are_not_stored(pool, monkeypatch):
+    monkeypatch.setattr(pool.tier._session, "store_pages", None)
     context = pool.request("one")
     context.set_offload_key_position(key(9), 9 * CHUNK + 1)
     assert not pool.submit("submit_store", context, [key(9)], [3]).success

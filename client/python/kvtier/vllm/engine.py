@@ -180,7 +180,8 @@ def group_facts(group: Any, kv_cache_group: Any) -> GroupFacts:
     specs = list(iter_layer_specs(kv_cache_group.kv_cache_spec))
     for what, found in (("dtypes", map(_dtype, specs)), ("kinds", map(_kind_name, specs))):
         if len(names := sorted(set(found))) > 1:
-            raise Refused(f"cache group {group.group_id} has layers of {what} {' and '.join(names)}")
+            layers = f"layers of {what} {' and '.join(names)}"
+            raise Refused(f"cache group {group.group_id} has {layers}")
     spec = specs[0]
     kind, window = _kind(spec)
     return GroupFacts(

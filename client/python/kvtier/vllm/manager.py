@@ -10,6 +10,7 @@ load may take when vLLM finds no room for it. All in the scheduler's thread.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, Optional
 
@@ -51,6 +52,7 @@ class KvtierManager(OffloadingManager):
         self._plans: dict[str, Plan] = {}
         self._storing: set[bytes] = set()
         self._abandoned: list[Lease] = []  #: cancelled; a grant may still be on its way
+        self._granted: deque[tuple[Lease, Plan]] = deque()  #: by the time that they may be held
         self._unreleased: list[Objects] = []  #: the library had no room for the call
         self._names = Names()
         # By vLLM's group numbers. Cells are (group, shard) in order; layouts without scratch
@@ -211,6 +213,7 @@ class KvtierManager(OffloadingManager):
         if status is Status.OK:
             lease.token, lease.until = done.token, time.monotonic() + self._options.load_timeout
             plan.held = lease
+            self._granted.append((lease, plan))
             return True
         lost = self._lost(lease, done.n_granted) if status in LOST else []
         plan.lost += lost
@@ -335,8 +338,9 @@ class KvtierManager(OffloadingManager):
                 self._drop(lease)
                 self._abandoned.remove(lease)
         now = time.monotonic()
-        for plan in self._plans.values():
-            if plan.held and now >= plan.held.until:
+        while self._granted and self._granted[0][0].until <= now:
+            lease, plan = self._granted.popleft()
+            if plan.held is lease:
                 self._let_go(plan)
                 plan.closed = True
 

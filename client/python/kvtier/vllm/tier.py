@@ -154,7 +154,8 @@ class KvtierTier(SecondaryTierManager):
         if job.plan and not job.plan.mixed and self._attached:
             self._note_ends(job.plan, positions)
             present = self._present(keys)
-            new = [i for i, found in enumerate(present) if not found and self._is_end(positions, keys[i])]
+            missing = [i for i, found in enumerate(present) if not found]
+            new = [i for i in missing if self._is_end(positions, keys[i])]
             job.done += [key for key, found in zip(keys, present) if found]
             self._metrics.count(metrics.KEYS_OFFERED, len(keys))
             self._metrics.count(metrics.KEYS_STORED_ALREADY, len(job.done))

@@ -260,8 +260,8 @@ def page_tensors(
     """
     return [
         [
-            Tensor(f"{i}.{_layer(facts.layers, i, refs, backends)}", facts.dtype, ref.page_size_bytes)
-            for i, ref in enumerate(refs)
+            Tensor(f"{i}.{_layer(facts.layers, i, refs, backends)}", facts.dtype, page_bytes)
+            for i, page_bytes in enumerate(ref.page_size_bytes for ref in refs)
         ]
         for facts, refs in zip(engine.groups, _checked(kv_caches))
     ]
