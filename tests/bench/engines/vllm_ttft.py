@@ -24,6 +24,10 @@ os.environ.update(
     HF_HUB_OFFLINE="1",
 )
 
+# What vLLM prints goes where its log goes.
+ROWS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
 ENGINES = Path(__file__).resolve().parents[2] / "engines"
 sys.path[:0] = [str(ENGINES), str(ENGINES / "vllm")]
 
@@ -118,6 +122,7 @@ def prompts(tokens):
 def emit(name, value, unit, runs, **more):
     print(
         json.dumps({"name": name, "value": round(value, 4), "unit": unit, "runs": runs, **more}),
+        file=ROWS,
         flush=True,
     )
 
