@@ -29,20 +29,17 @@ static uint64_t now_ns(void)
         return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static bool may_go_on(const struct bench *bench, uint64_t until)
-{
-        return !atomic_load_explicit(&bench->measure->stop, memory_order_relaxed) &&
-               now_ns() < until;
-}
-
-/* False when it does not end in time, or in an error. */
-static bool wait_slot(struct bench *bench, struct slot *slot, uint64_t until)
+/*
+ * False when it does not end in time, or in an error. A measurement that is to stop waits, too:
+ * what it has issued uses its memory.
+ */
+static bool wait_slot(struct slot *slot, uint64_t until)
 {
         cu_result error;
 
         do
                 error = slot_query(slot);
-        while (error == CU_E_NOT_READY && may_go_on(bench, until));
+        while (error == CU_E_NOT_READY && now_ns() < until);
         return !error;
 }
 
@@ -84,14 +81,14 @@ static uint64_t move(struct bench *bench, enum kvt_cuda_strategy strategy, bool 
         for (i = 0; at < bytes && is_right; i++) {
                 struct slot *slot = &bench->slots[i % SLOTS];
 
-                is_right = i < SLOTS || wait_slot(bench, slot, until);
+                is_right = i < SLOTS || wait_slot(slot, until);
                 slot_begin(slot, strategy, is_store, SLOT_BYTES);
                 if (is_right)
                         fill(bench, slot, &at, bytes, run_bytes);
                 is_right = is_right && slot->bytes && !slot_issue(slot, NULL);
         }
         for (unsigned j = 0; j < SLOTS && j < i; j++)
-                is_right = wait_slot(bench, &bench->slots[j], until) && is_right;
+                is_right = wait_slot(&bench->slots[j], until) && is_right;
         return is_right ? now_ns() - start : 0;
 }
 
