@@ -29,18 +29,28 @@ static uint64_t now_ns(void)
         return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static void pause_a_little(void)
+{
+        struct timespec pause = {.tv_nsec = 1000000};
+
+        nanosleep(&pause, NULL);
+}
+
 /*
- * False when it does not end in time, or in an error. A measurement that is to stop waits, too:
- * what it has issued uses its memory.
+ * False when it did not end in time, or in an error. It is waited for all the same: what was
+ * issued uses memory that is to be freed.
  */
 static bool wait_slot(struct slot *slot, uint64_t until)
 {
+        bool is_late = false;
         cu_result error;
 
-        do
-                error = slot_query(slot);
-        while (error == CU_E_NOT_READY && now_ns() < until);
-        return !error;
+        while ((error = slot_query(slot)) == CU_E_NOT_READY) {
+                is_late = now_ns() >= until;
+                if (is_late)
+                        pause_a_little();
+        }
+        return !error && !is_late;
 }
 
 /* Pages with as much room between them, in an order that no neighbours share. */

