@@ -53,6 +53,9 @@ def test_keys_are_golden():
     assert digest_of("page").hex() == (
         "c7b151f5ac53ca3eda3df90c5dac3ccf64bb48bd5d2720c68a60f67cf7e93a7d"
     )
+    odd = ["page", CHAIN[0].upper(), " " * 64, "zz" * 32]
+    for batch in (odd, CHAIN + odd, *([CHAIN[0], key] for key in odd)):
+        assert digests_of(batch) == b"".join(map(digest_of, batch))
     # Only what is written as SGLang writes it is taken for a hash.
     assert digest_of(CHAIN[0].upper()) != digest_of(CHAIN[0])
     assert digest_of("zz" * 32) != digest_of("zy" * 32)
