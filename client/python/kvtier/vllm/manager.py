@@ -174,10 +174,9 @@ class KvtierManager(OffloadingManager):
             return
         lease = Lease(None, spans)  # type: ignore[arg-type]
         chunks, groups = lease.objects(n)
+        shards: Any = np.tile(np.arange(n, dtype=np.uint16), n_objects // n)
         objects = Objects(
-            plan.digest_table()[chunks],
-            group=self._numbers[groups],
-            shard=np.tile(np.arange(n, dtype=np.uint16), n_objects // n),
+            plan.digest_table()[chunks], group=self._numbers[groups], shard=shards
         )
         lease.call = self._session.acquire_objects(
             objects, partial=True, timeout=self._options.load_timeout, waited=True

@@ -235,7 +235,7 @@ class KvtierTier(SecondaryTierManager):
 
     def _is_state(self, key: bytes) -> bool:
         number = self._numbers[int.from_bytes(key[DIGEST_BYTES:], "big")]
-        return self._engine.groups[number].is_state
+        return bool(self._engine.groups[number].is_state)
 
     @staticmethod
     def _note_ends(plan: Plan, positions: dict[bytes, int]) -> None:
