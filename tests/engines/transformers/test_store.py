@@ -258,6 +258,15 @@ def test_batches_are_refused(model_of, prompt):
         model.store.load(prompt.expand(2, -1))
 
 
+def test_tokens_are_taken_of_any_kind(stored, prompt):
+    model = stored("kinds", family="qwen3")
+    for ids in (prompt.int(), prompt[0], prompt[0].tolist(), prompt.repeat(1, 2)[:, : prompt.shape[1]]):
+        assert model.store.find(ids) == TOKENS
+    for wrong in (-1, 1 << 32):
+        with pytest.raises(OverflowError):
+            model.store.find(torch.full_like(prompt, wrong))
+
+
 def test_models_without_identity_are_refused(daemon, model_of):
     model = model_of("qwen3").model
     with pytest.raises(ValueError, match="name="):

@@ -225,8 +225,12 @@ class CacheStore:
 
 
 def _token_ids(ids: Any) -> array[int]:
-    if isinstance(ids, torch.Tensor):
-        if ids.ndim > 1 and ids.shape[0] != 1:
-            raise ValueError(f"one sequence at a time, not a batch of {ids.shape[0]}")
-        ids = ids.reshape(-1).tolist()
-    return array("I", ids)
+    if not isinstance(ids, torch.Tensor):
+        return array("I", ids)
+    if ids.ndim > 1 and ids.shape[0] != 1:
+        raise ValueError(f"one sequence at a time, not a batch of {ids.shape[0]}")
+    # As numbers of Python's, long prompts would take longer than their caches.
+    flat = ids.reshape(-1).cpu().numpy()
+    if flat.size and not 0 <= flat.min() <= flat.max() < 1 << 32:
+        raise OverflowError("token ids are numbers of 32 bits")
+    return array("I", flat.astype("uint32").tobytes())
