@@ -125,6 +125,10 @@ static int add_rows(struct layout *layout, uint16_t index, const struct kvt_grou
         return r;
 }
 
+_Static_assert((int)KVT_CODEC_FP8_TILE128 == (int)CODEC_FP8_TILE128 &&
+                       (int)KVT_CODEC_MXFP8 == (int)CODEC_MXFP8,
+               "codecs have the same numbers for the caller and in layouts");
+
 /* What the layout has narrower fields for, or none; the rest is layout_validate()'s. */
 static int check_numbers(const struct kvt_group *from, struct why *why)
 {

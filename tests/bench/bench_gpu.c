@@ -3,13 +3,15 @@
  * Copies between a GPU's pages and the arena, against plain copies of the same bytes by the
  * driver to registered memory of the same kind, in the same run.
  *
- *   bench_gpu KVTIERD [small] [pages|copies|latency|product]...
+ *   bench_gpu KVTIERD [small] [pages|codecs|copies|latency|product]...
  *
  * One JSON line a row: value, limit, ratio, and which strategies moved the bytes ("staged" is
  * the one that uses the staging buffer on the GPU). Slots are in random order, so that hardly
  * anything can be merged. "small" is for trying it without a GPU.
  *
  *   pages    kvt_store_pages() and kvt_load_pages(), each way and both at once, by page size
+ *   codecs   the same for pages that are converted; bytes are those of the pages, so that a bus
+ *            that is used to the full gives a ratio of 1.9
  *   copies   kvt_cuda_copy() on leases that are held: without the daemon
  *   latency  one object of 1 MiB
  *   product  a bf16 matrix product at the same time (cuBLAS: KVT_CUBLAS names its file)
@@ -22,8 +24,16 @@
 #include "tests/bench/bench_gpu.h"
 
 const struct gpu_shape gpu_shapes[GPU_SHAPES] = {
-        {"4k", 4096, 2048},   {"16k", 16384, 512}, {"64k", 65536, 128},  {"256k", 262144, 32},
-        {"2m", 2 * MIB, 4},   {"1m_4k", 4096, 256}, {"1m_64k", 65536, 16}, {"1m_1m", MIB, 1},
+        {"4k", 4096, 2048, KVT_CODEC_NONE},
+        {"16k", 16384, 512, KVT_CODEC_NONE},
+        {"64k", 65536, 128, KVT_CODEC_NONE},
+        {"256k", 262144, 32, KVT_CODEC_NONE},
+        {"2m", 2 * MIB, 4, KVT_CODEC_NONE},
+        {"1m_4k", 4096, 256, KVT_CODEC_NONE},
+        {"1m_64k", 65536, 16, KVT_CODEC_NONE},
+        {"1m_1m", MIB, 1, KVT_CODEC_NONE},
+        {"fp8_32k", 32768, 256, KVT_CODEC_FP8_TILE128},
+        {"mxfp8_16k", 16384, 512, KVT_CODEC_MXFP8},
 };
 
 struct gpu_bench bench = {.run_bytes = 2048 * MIB,
@@ -56,13 +66,20 @@ static void wait_registered(void)
                 pause_a_little();
 }
 
-static void open_map(void)
+/* Pages are converted by way of the staging buffer. */
+static uint16_t n_groups_of(const struct gpu_mode *mode)
+{
+        return !mode->strategies || mode->strategies & 1u << KVT_CUDA_STAGED ? GPU_SHAPES
+                                                                            : GPU_SHAPES_EXACT;
+}
+
+static void open_map(uint16_t n_groups)
 {
         struct kvt_page_view views[GPU_SHAPES];
         struct kvt_page_group pages[GPU_SHAPES];
         char why[256] = "";
 
-        for (uint16_t i = 0; i < GPU_SHAPES; i++) {
+        for (uint16_t i = 0; i < n_groups; i++) {
                 uint64_t bytes = gpu_shapes[i].page_bytes;
 
                 views[i] = (struct kvt_page_view){.base = (void *)(uintptr_t)bench.tensor,
@@ -73,7 +90,7 @@ static void open_map(void)
                                                    .n_pages = bench.tensor_bytes / bytes,
                                                    .views = &views[i]};
         }
-        if (kvt_page_map_new(bench.session, pages, GPU_SHAPES, &bench.map, why, sizeof(why)))
+        if (kvt_page_map_new(bench.session, pages, n_groups, &bench.map, why, sizeof(why)))
                 bench_die("kvt_page_map_new", why);
 }
 
@@ -85,24 +102,25 @@ double gpu_open_session(const struct gpu_mode *mode)
                                     .engine = "bench_gpu",
                                     .chunk_tokens = GPU_CHUNK_TOKENS,
                                     .groups = groups,
-                                    .n_groups = GPU_SHAPES};
+                                    .n_groups = n_groups_of(mode)};
         struct kvt_cuda_options options = {.size = sizeof(options),
                                            .strategies = mode->strategies,
                                            .blocks = mode->blocks};
         char why[256] = "";
         double began, seconds;
 
-        for (uint16_t i = 0; i < GPU_SHAPES; i++)
+        for (uint16_t i = 0; i < layout.n_groups; i++)
                 groups[i] = (struct kvt_group){.name = gpu_shapes[i].name,
                                                .kind = KVT_GROUP_ATTENTION,
                                                .page_tokens =
                                                        GPU_CHUNK_TOKENS / gpu_shapes[i].n_pages,
-                                               .page_bytes = gpu_shapes[i].page_bytes};
+                                               .page_bytes = gpu_shapes[i].page_bytes,
+                                               .codec = gpu_shapes[i].codec};
         bench.session = bench_open(&layout);
         began = bench_now();
         if (kvt_cuda_register(bench.session, &options, why, sizeof(why)))
                 bench_die("kvt_cuda_register", why);
-        open_map();
+        open_map(n_groups_of(mode));
         wait_registered();
         seconds = bench_now() - began;
         gpu_moved(GPU_BOTH);
@@ -254,7 +272,7 @@ int main(int argc, char **argv)
 {
         if (argc < 2) {
                 fprintf(stderr, "usage: bench_gpu KVTIERD [small] "
-                                "[pages|copies|latency|product]...\n");
+                                "[pages|codecs|copies|latency|product]...\n");
                 return 2;
         }
         if (argc > 2 && !strcmp(argv[2], "small")) {
@@ -271,6 +289,8 @@ int main(int argc, char **argv)
                 gpu_bench_product();
         if (is_asked(argc, argv, "copies"))
                 gpu_bench_copies();
+        if (is_asked(argc, argv, "codecs"))
+                gpu_bench_codecs();
         bench_stop_daemon();
         return 0;
 }

@@ -16,8 +16,9 @@
 #define GPU_PAGES_MAX    2048u /* of a chunk */
 #define GPU_BATCH        4u    /* chunks of a call */
 #define GPU_CALLS        4u    /* in flight, of each direction */
-#define GPU_SHAPES       8u
-#define GPU_SHAPES_BIG   5u /* the first ones: chunks of 8 MiB; the others: of 1 MiB */
+#define GPU_SHAPES       10u
+#define GPU_SHAPES_BIG   5u /* the first ones: chunks of 8 MiB */
+#define GPU_SHAPES_EXACT 8u /* then some of 1 MiB; the last ones have codecs, and 8 MiB */
 #define GPU_RUNS         5u
 
 enum gpu_way { GPU_STORE = 1, GPU_LOAD = 2, GPU_BOTH = 3 };
@@ -26,6 +27,7 @@ struct gpu_shape {
         const char *name;
         uint64_t page_bytes;
         uint32_t n_pages; /* of a chunk */
+        enum kvt_codec codec;
 };
 
 extern const struct gpu_shape gpu_shapes[GPU_SHAPES];
@@ -74,6 +76,7 @@ void gpu_print(const char *name, const char *mode, const char *shape, double val
                const char *unit, const char *strategy);
 
 void gpu_bench_pages(void);
+void gpu_bench_codecs(void);
 void gpu_bench_copies(void);
 void gpu_bench_latency(void);
 void gpu_bench_product(void);

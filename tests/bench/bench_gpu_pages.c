@@ -135,6 +135,26 @@ void gpu_bench_pages(void)
         }
 }
 
+void gpu_bench_codecs(void)
+{
+        static const struct gpu_mode by_blocks[] = {
+                {"16 blocks", 0, 16}, {"32 blocks", 0, 32}, {"64 blocks", 0, 64}};
+
+        for (size_t i = 0; i < sizeof(by_blocks) / sizeof(by_blocks[0]); i++) {
+                gpu_open_session(&by_blocks[i]);
+                for (unsigned j = GPU_SHAPES_EXACT; j < GPU_SHAPES; j++) {
+                        gpu_shuffle(&gpu_shapes[j]);
+                        bench.round++;
+                        gpu_run_calls(&gpu_shapes[j], GPU_STORE);
+                        bench_ways(&by_blocks[i], &gpu_shapes[j], GPU_STORE, "store");
+                        bench.round++;
+                        bench_ways(&by_blocks[i], &gpu_shapes[j], GPU_LOAD, "load");
+                        bench.round--;
+                }
+                gpu_close_session();
+        }
+}
+
 /* ---- on leases ---- */
 
 static struct kvt_object held[2 * HELD];
@@ -279,7 +299,7 @@ static void bench_latency(const struct gpu_mode *mode, const struct gpu_shape *s
 void gpu_bench_latency(void)
 {
         gpu_open_session(&modes[0]);
-        for (unsigned j = GPU_SHAPES_BIG; j < GPU_SHAPES; j++) {
+        for (unsigned j = GPU_SHAPES_BIG; j < GPU_SHAPES_EXACT; j++) {
                 gpu_shuffle(&gpu_shapes[j]);
                 bench.round++;
                 bench_latency(&modes[0], &gpu_shapes[j], true);

@@ -7,7 +7,8 @@
  *   bench_pages KVTIERD [RUNS]
  *
  * Chunks of 1 MiB (pages of 1 MiB: 16 MiB), some calls in flight, slots in random order, so
- * that hardly anything can be merged. Runs of both take turns; one JSON line a row; the ratio
+ * that hardly anything can be merged. The last rows are of pages that are converted (codecs):
+ * bytes are those of the pages. Runs of both take turns; one JSON line a row; the ratio
  * is that of the medians.
  */
 #include <stdint.h>
@@ -23,17 +24,21 @@
 #define PAGES_MAX    256u /* of a chunk */
 #define BATCH_MAX    8u
 #define CALLS        4u /* in flight */
-#define N_SHAPES     3u
+#define N_SHAPES     5u
 
 struct shape {
         const char *name;
         uint64_t page_bytes;
         uint32_t n_pages; /* of a chunk */
         uint32_t batch;   /* chunks of a call */
+        enum kvt_codec codec;
 };
 
-static const struct shape shapes[N_SHAPES] = {
-        {"4k", 4096, 256, 8}, {"64k", 65536, 16, 8}, {"1m", MIB, 16, 1}};
+static const struct shape shapes[N_SHAPES] = {{"4k", 4096, 256, 8, KVT_CODEC_NONE},
+                                              {"64k", 65536, 16, 8, KVT_CODEC_NONE},
+                                              {"1m", MIB, 16, 1, KVT_CODEC_NONE},
+                                              {"64k_fp8", 65536, 16, 8, KVT_CODEC_FP8_TILE128},
+                                              {"64k_mxfp8", 65536, 16, 8, KVT_CODEC_MXFP8}};
 
 struct slot {
         bool is_busy;
@@ -69,7 +74,8 @@ static void open_session(void)
                 groups[i] = (struct kvt_group){.name = shapes[i].name,
                                                .kind = KVT_GROUP_ATTENTION,
                                                .page_tokens = CHUNK_TOKENS / shapes[i].n_pages,
-                                               .page_bytes = bytes};
+                                               .page_bytes = bytes,
+                                               .codec = shapes[i].codec};
                 views[i] = (struct kvt_page_view){
                         .base = bench.tensor, .page_stride = bytes, .row_bytes = bytes};
                 pages[i] = (struct kvt_page_group){

@@ -172,6 +172,7 @@ class WithDaemon(Folder):
             layouts = {item["layout"]: item for item in self.ask("layouts")["layouts"]}
             self.assertEqual(len(layouts), 2)
             self.assertEqual(layouts[first]["objects"], OBJECTS)
+            self.assertEqual(layouts[first]["groups"][0]["codec"], "none")
             self.assertEqual(layouts[first]["groups"][0]["rows"][0]["page_bytes"], OBJECT_BYTES)
             differing = next(item for item in layouts.values() if "differs_from" in item)
             base = layouts[differing["differs_from"]]
