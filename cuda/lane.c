@@ -14,7 +14,9 @@
 #define SLOWER           0.98
 #define POLL_NS_MIN      UINT64_C(10000)
 #define POLL_NS_MAX      UINT64_C(200000)
+#define WAIT_POLL_NS     UINT64_C(100000)
 #define LATE_SHARE       8u /* what has been late for long is looked at less often */
+#define JOBS_LOOKED_AT   64u
 #define TIMER_SLACK_NS   1000u
 #define JOIN_NS          UINT64_C(500000000)
 
@@ -101,13 +103,26 @@ static void learn_rate(struct lane *lane, struct lane_slot *slot, bool is_done)
 {
         bool is_due = now_ns() >= slot->due_ns;
 
-        if (slot->was_seen || (!is_done && !is_due))
+        if (slot->was_seen || slot->waits || (!is_done && !is_due))
                 return;
         if (is_done)
                 lane->bytes_per_ns *= FASTER;
         else if (lane->bytes_per_ns > BYTES_PER_NS_MIN)
                 lane->bytes_per_ns *= SLOWER;
         slot->was_seen = true;
+}
+
+/* Has the event come that the job waits for? Errors are for whoever issues it. */
+static bool has_come(struct lane *lane, const struct kvt__page_job *job)
+{
+        cu_result error;
+
+        if (!job->after)
+                return true;
+        pthread_mutex_unlock(&lane->lock);
+        error = lane->kit.slot->driver->event_query((cu_event)job->after);
+        pthread_mutex_lock(&lane->lock);
+        return error != CU_E_NOT_READY;
 }
 
 static void finish_slot(struct lane *lane, struct lane_slot *slot)
@@ -140,6 +155,8 @@ static void collect(struct lane *lane)
                 learn_rate(lane, slot, !error);
                 if (!error)
                         finish_slot(lane, slot);
+                else if (slot->waits)
+                        slot->waits = !has_come(lane, slot->tasks[0]->job);
         }
 }
 
@@ -158,16 +175,6 @@ static bool is_registered(struct lane *lane, const struct kvt__page_list *list)
         /* Arenas come and go: what is cached is of the job before. */
         lane->extent = (struct registry_extent){0, 0, 0, false};
         return registry_covers(lane->kit.registry, list);
-}
-
-/*
- * Copies through the driver's buffers make this thread wait for whatever is before them: a
- * caller's event that takes its time is waited for here instead.
- */
-static bool has_to_wait(struct lane *lane, const struct kvt__page_job *job, bool registered)
-{
-        return !registered && job->after &&
-               lane->kit.slot->driver->event_query((cu_event)job->after) == CU_E_NOT_READY;
 }
 
 static struct lane_task *free_task(struct lane *lane)
@@ -192,17 +199,28 @@ static bool ends_at_once(const struct lane *lane, const struct kvt__page_job *jo
         return has_stopped || (converts(job) && !lane->converts);
 }
 
-/* The first job that is to be copied at all; the others end here. It stays in the queue. */
+/* Of the first jobs those end here that are not to be copied at all. */
+static void end_stopped_jobs(struct lane *lane)
+{
+        struct kvt__page_job *job, *next;
+        enum kvt__page_end end;
+        unsigned n = 0;
+
+        for (job = STAILQ_FIRST(&lane->jobs); job && n++ < JOBS_LOOKED_AT; job = next) {
+                next = STAILQ_NEXT(job, link);
+                if (!ends_at_once(lane, job, &end))
+                        continue;
+                STAILQ_REMOVE(&lane->jobs, job, kvt__page_job, link);
+                end_job(lane, job, end);
+                if (lane->is_abandoned)
+                        return;
+        }
+}
+
 static struct kvt__page_job *next_job(struct lane *lane)
 {
-        struct kvt__page_job *job;
-        enum kvt__page_end end;
-
-        while ((job = STAILQ_FIRST(&lane->jobs)) && ends_at_once(lane, job, &end)) {
-                STAILQ_REMOVE_HEAD(&lane->jobs, link);
-                end_job(lane, job, end);
-        }
-        return job;
+        end_stopped_jobs(lane);
+        return lane->is_abandoned ? NULL : STAILQ_FIRST(&lane->jobs);
 }
 
 static enum kvt_cuda_strategy strategy_of(struct lane *lane, const struct kvt__page_job *job,
@@ -226,30 +244,97 @@ static void begin_walk(struct lane_task *task)
         }
 }
 
-/* NULL: no job, no room for its task, or it has to wait. */
-static struct lane_task *begin_job(struct lane *lane)
+/* NULL: no room for its task. */
+static struct lane_task *begin_job(struct lane *lane, struct kvt__page_job *job)
 {
         struct lane_task *task = free_task(lane);
-        struct kvt__page_job *job = task ? next_job(lane) : NULL;
-        bool registered = job && is_registered(lane, &job->list);
 
-        if (!job || has_to_wait(lane, job, registered))
+        if (!task)
                 return NULL;
-        STAILQ_REMOVE_HEAD(&lane->jobs, link);
-        *task = (struct lane_task){.job = job};
-        task->strategy = strategy_of(lane, job, registered);
+        STAILQ_REMOVE(&lane->jobs, job, kvt__page_job, link);
+        *task = (struct lane_task){.job = job, .is_registered = is_registered(lane, &job->list)};
+        task->strategy = strategy_of(lane, job, task->is_registered);
         begin_walk(task);
         TAILQ_INSERT_TAIL(&lane->active, task, link);
         lane->counts.moved[task->strategy].jobs++;
         return task;
 }
 
-/* The task that is being put into slots, or NULL: all that were begun are there. */
+/* ---- which comes next ---- */
+
 static struct lane_task *open_task(struct lane *lane)
 {
-        struct lane_task *task = TAILQ_LAST(&lane->active, lane_tasks);
+        struct lane_task *task;
 
-        return task && !task->is_issued ? task : NULL;
+        TAILQ_FOREACH(task, &lane->active, link)
+                if (!task->is_issued)
+                        return task;
+        return NULL;
+}
+
+/* A task, some of which is not in slots yet, and that does not have to wait. */
+static struct lane_task *ready_task(struct lane *lane)
+{
+        struct lane_task *task;
+
+        TAILQ_FOREACH(task, &lane->active, link)
+                if (!task->is_issued && has_come(lane, task->job) && !lane->is_abandoned)
+                        return task;
+        return NULL;
+}
+
+/* Of the first jobs; those of a call share an event, which is asked once. */
+static struct kvt__page_job *ready_job(struct lane *lane)
+{
+        struct kvt__page_job *job, *last = NULL;
+        unsigned n = 0;
+
+        STAILQ_FOREACH(job, &lane->jobs, link)
+        {
+                if (n++ == JOBS_LOOKED_AT || lane->is_abandoned)
+                        return NULL;
+                if (last && last->after == job->after)
+                        continue;
+                if (has_come(lane, job))
+                        return lane->is_abandoned ? NULL : job;
+                last = job;
+        }
+        return NULL;
+}
+
+/*
+ * What has to wait is issued to wait on the GPU; but not what goes through the driver's own
+ * buffers, which would make this thread wait.
+ */
+static struct lane_task *waiting_task(struct lane *lane)
+{
+        struct lane_task *task = open_task(lane);
+        struct kvt__page_job *job;
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < LANE_SLOTS; i++)
+                n += lane->slots[i].is_busy && lane->slots[i].waits;
+        if (n >= LANE_SLOTS / 2)
+                return NULL;
+        if (task)
+                return task->is_registered ? task : NULL;
+        job = next_job(lane);
+        return job && is_registered(lane, &job->list) ? begin_job(lane, job) : NULL;
+}
+
+static struct lane_task *next_task(struct lane *lane, bool *ret_waits)
+{
+        struct lane_task *task = ready_task(lane);
+        struct kvt__page_job *job;
+
+        *ret_waits = false;
+        if (task || lane->is_abandoned)
+                return task;
+        job = next_job(lane) ? ready_job(lane) : NULL;
+        if (job || lane->is_abandoned)
+                return job ? begin_job(lane, job) : NULL;
+        *ret_waits = true;
+        return waiting_task(lane);
 }
 
 /* ---- slots that are filled ---- */
@@ -319,7 +404,7 @@ static void fill(struct lane *lane, struct lane_slot *slot, struct lane_task *ta
         slot_begin(&slot->slot, task->strategy, lane->is_store, SLOT_BYTES);
         slot->slot.converts = converts(task->job);
         while (task && put_task(lane, slot, task))
-                task = fits(lane, slot) ? begin_job(lane) : NULL;
+                task = fits(lane, slot) ? begin_job(lane, STAILQ_FIRST(&lane->jobs)) : NULL;
 }
 
 /* The caller's events, behind this slot and those before it. Without the lock. */
@@ -374,45 +459,47 @@ static void issue_slot(struct lane *lane, struct lane_slot *slot)
 
         pthread_mutex_unlock(&lane->lock);
         error = slot_issue(&slot->slot, after);
-        pthread_mutex_lock(&lane->lock);
-        if (lane->is_abandoned)
-                return;
         if (error)
                 fail_slot(lane, slot, error);
         else
                 record_done(lane, slot);
-        set_due(lane, slot);
+        pthread_mutex_lock(&lane->lock);
+        if (!lane->is_abandoned)
+                set_due(lane, slot);
 }
 
-static void stop_open_task(struct lane *lane)
+/* Tasks of which nothing more is wanted; they end with what is on its way of them. */
+static void stop_tasks(struct lane *lane)
 {
-        struct lane_task *task = open_task(lane);
+        struct lane_task *task, *next;
 
-        if (!task ||
-            (!lane->is_closing && !atomic_load_explicit(task->job->stop, memory_order_relaxed)))
-                return;
-        task->is_issued = task->has_stopped = true;
-        task->has_failed = lane->is_closing;
-        if (!task->n_slots)
-                end_task(lane, task, how_it_ended(task));
+        for (task = TAILQ_FIRST(&lane->active); task && !lane->is_abandoned; task = next) {
+                next = TAILQ_NEXT(task, link);
+                if (task->is_issued ||
+                    (!lane->is_closing &&
+                     !atomic_load_explicit(task->job->stop, memory_order_relaxed)))
+                        continue;
+                task->is_issued = task->has_stopped = true;
+                task->has_failed = lane->is_closing;
+                if (!task->n_slots)
+                        end_task(lane, task, how_it_ended(task));
+        }
 }
 
-/* False: there is nothing to issue, or no slot for it. */
+/* False: there is nothing to issue now, or no slot for it. */
 static bool issue(struct lane *lane)
 {
         struct lane_slot *slot = NULL;
         struct lane_task *task;
+        bool waits;
 
         for (unsigned i = 0; i < LANE_SLOTS && !slot; i++)
                 if (!lane->slots[i].is_busy)
                         slot = &lane->slots[i];
-        if (!slot)
+        task = slot ? next_task(lane, &waits) : NULL;
+        if (!task || lane->is_abandoned)
                 return false;
-        task = open_task(lane);
-        if (!task)
-                task = begin_job(lane);
-        if (!task)
-                return false;
+        slot->waits = waits;
         fill(lane, slot, task);
         issue_slot(lane, slot);
         return true;
@@ -430,6 +517,8 @@ static uint64_t next_look(const struct lane *lane, uint64_t now)
 
                 if (!slot->is_busy)
                         continue;
+                if (look > now + POLL_NS_MAX)
+                        look = now + POLL_NS_MAX;
                 if (look < now + POLL_NS_MIN) {
                         late = now > slot->due_ns ? (now - slot->due_ns) / LATE_SHARE : 0;
                         look = now + (late < POLL_NS_MIN   ? POLL_NS_MIN
@@ -438,9 +527,9 @@ static uint64_t next_look(const struct lane *lane, uint64_t now)
                 }
                 next = look < next ? look : next;
         }
-        /* A job that waits for its caller's event here. */
-        if (next == UINT64_MAX && !STAILQ_EMPTY(&lane->jobs))
-                next = now + POLL_NS_MAX;
+        /* Jobs that wait for their callers' events here. */
+        if (!STAILQ_EMPTY(&lane->jobs) && next > now + WAIT_POLL_NS)
+                next = now + WAIT_POLL_NS;
         return next;
 }
 
@@ -475,7 +564,8 @@ static bool step(struct lane *lane)
         collect(lane);
         if (lane->is_abandoned || is_lost(lane))
                 return true;
-        stop_open_task(lane);
+        stop_tasks(lane);
+        end_stopped_jobs(lane);
         return !lane->is_abandoned && !lane->is_closing && issue(lane);
 }
 

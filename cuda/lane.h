@@ -10,6 +10,10 @@
  * a GPU that hangs does not hang it. Callbacks of the driver were no choice: they run on its
  * thread, which would have to take the session's lock.
  *
+ * Jobs whose caller's event has come go before those that would still wait for theirs. Where
+ * nothing else is to be done, these are issued, too, to begin without the thread; they never
+ * take more than half of the slots.
+ *
  * What of a job had begun when the GPU was lost is KVT__PAGE_LOST; what had not is
  * KVT__PAGE_FAILED.
  */
@@ -57,8 +61,9 @@ struct lane_task {
         struct kvt__tile_walk tiles; /* in place of both, where the group has a codec */
         struct kvt__object_place codes, scales; /* and where in the object it is */
         enum kvt_cuda_strategy strategy;
-        uint32_t n_slots; /* in flight with some of it */
-        bool is_issued;   /* nothing of it is to be put into slots any more */
+        uint32_t n_slots;   /* in flight with some of it */
+        bool is_issued;     /* nothing of it is to be put into slots any more */
+        bool is_registered; /* all of it was, when it began */
         bool has_failed;
         bool has_stopped;
 };
@@ -69,6 +74,7 @@ struct lane_slot {
         struct slot slot;
         bool is_busy;
         bool was_seen;   /* looked at when it should have been through */
+        bool waits;      /* for a caller's event, as far as is known */
         uint64_t due_ns; /* when its bytes should be through */
         uint64_t unregistered_bytes;
         uint32_t n_tasks;

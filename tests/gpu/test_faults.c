@@ -371,6 +371,53 @@ START_TEST(a_store_waits_for_its_event_and_no_longer)
 }
 END_TEST
 
+START_TEST(what_waits_for_its_event_does_not_hold_up_what_does_not)
+{
+        enum { N_WAITING = 6 };
+        struct daemon_options more = {.n_pieces = 6};
+        static struct kvt_object waiting[N_WAITING][ENGINE_N_MAX];
+        static uint32_t waiting_slots[N_WAITING][ENGINE_N_MAX][ENGINE_SLOTS_MAX];
+        cu_event events[N_WAITING];
+        uint64_t ids[N_WAITING], id;
+
+        begin_by(&more, KVT_CUDA_KERNEL);
+        gpu_engine_wait_registered(&engine);
+        fake_cuda_slow(20000000);
+        gpu_enter(&gpu);
+        for (unsigned i = 0; i < 50; i++)
+                gpu_check(&gpu,
+                          gpu.driver.copy(engine.memory, (uintptr_t)engine.is, 4096, gpu.stream),
+                          "cuMemcpyAsync");
+        for (unsigned i = 0; i < N_WAITING; i++) {
+                struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_WAITED};
+
+                /* One of each, so that there is room for all. */
+                gpu_engine_objects(&engine, 100 + 10 * i, waiting[i], waiting_slots[i]);
+                call.after = events[i] = gpu_event(&gpu);
+                gpu_check(&gpu, gpu.driver.event_record(events[i], gpu.stream), "cuEventRecord");
+                ck_assert_int_eq(
+                        kvt_store_pages(engine.session, &call, engine.map, waiting[i], 1, &ids[i]),
+                        KVT_OK);
+        }
+        gpu_leave(&gpu);
+        id = submit(true, NULL, NULL);
+        ck_assert_int_eq(finish(id), KVT_OK);
+        gpu_enter(&gpu);
+        ck_assert_int_eq(gpu.driver.event_query(events[0]), CU_E_NOT_READY);
+        /* One that still waits may be cancelled, and has not touched anything. */
+        ck_assert_int_eq(kvt_cancel(engine.session, NULL, ids[N_WAITING - 1], NULL), KVT_OK);
+        ck_assert_int_eq(finish(ids[N_WAITING - 1]), KVT_CANCELLED);
+        ck_assert_int_eq(gpu.driver.event_query(events[0]), CU_E_NOT_READY);
+        fake_cuda_slow(0);
+        for (unsigned i = 0; i < N_WAITING - 1; i++)
+                ck_assert_int_eq(finish(ids[i]), KVT_OK);
+        for (unsigned i = 0; i < N_WAITING; i++)
+                gpu_check(&gpu, gpu.driver.event_destroy(events[i]), "cuEventDestroy");
+        gpu_leave(&gpu);
+        end();
+}
+END_TEST
+
 START_TEST(the_event_behind_the_last_copy_is_recorded_before_the_completion)
 {
         cu_event done;
@@ -488,8 +535,8 @@ static void lose_context(struct child *self, void *argument)
         child_hear(self);
         /* It does not come back, whatever is asked. */
         child_say(self, gpu_engine_info(&engine).is_lost);
-        child_say(self, kvt_load_pages(engine.session, NULL, engine.map, NULL, objects, n_objects,
-                                       &id));
+        child_say(self,
+                  kvt_load_pages(engine.session, NULL, engine.map, NULL, objects, n_objects, &id));
         child_hear(self);
         kvt_close(engine.session);
         child_say(self, 0);
@@ -591,6 +638,7 @@ int main(void)
                 a_kernel_that_does_not_start_is_a_failed_object,
                 of_a_set_with_a_copy_that_fails_nothing_is_stored,
                 a_store_waits_for_its_event_and_no_longer,
+                what_waits_for_its_event_does_not_hold_up_what_does_not,
                 the_event_behind_the_last_copy_is_recorded_before_the_completion,
                 a_kernel_takes_no_more_blocks_than_allowed,
                 a_cancelled_store_completes_when_its_copies_have_ended,
