@@ -196,6 +196,9 @@ def test_the_names_of_a_run_are_its_own(monkeypatch):
     assert identity.engine_nonce() == ours and len(ours) == 32
     monkeypatch.setattr(identity.os, "getppid", lambda: 1)
     assert identity.engine_nonce() != ours
+    # Of a parent outside of the container there is nothing to be seen.
+    monkeypatch.setattr(identity.os, "getppid", lambda: 0)
+    assert len({identity.engine_nonce() for _ in range(2)}) == 2
 
 
 def test_a_closed_backend_answers(daemon, open_backend):
@@ -227,6 +230,34 @@ def test_close_waits_for_calls(daemon, open_backend):
         daemon.process.send_signal(signal.SIGCONT)
     thread.join(5)
     assert answers == [[False] * N]
+
+
+def test_calls_go_on_while_pools_come_late(daemon, open_backend, caplog):
+    """Each makes another session, under calls of the two storage threads."""
+    case = Case(daemon, open_backend)
+    stop, answers = threading.Event(), []
+
+    def work(call, indices):
+        while not stop.is_set():
+            answers.append(call(CHAIN, indices))
+
+    calls = (case.backend.batch_set_v1, 0), (case.backend.batch_get_v1, N)
+    threads = [
+        threading.Thread(target=work, args=(call, indices_of(case.pool, range(first, first + N))))
+        for call, first in calls
+    ]
+    for thread in threads:
+        thread.start()
+    for name in (PoolName.DRAFT, PoolName.SWA, PoolName.INDEXER) * 3:
+        case.backend.register_mem_host_pool_v2(mha(), name)
+        n = len(answers)
+        eventually(lambda n=n: len(answers) > n + 4)
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    assert all(len(answer) == N for answer in answers)
+    assert not caplog.records
+    case.comes_back()
 
 
 def test_no_call_raises(daemon, open_backend, caplog):

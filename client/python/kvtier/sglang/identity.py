@@ -150,9 +150,15 @@ def _server_facts(weights: str) -> dict[str, Any]:
 
 
 def engine_nonce() -> bytes:
-    """32 bytes that the ranks of this very run have in common: children of one process."""
+    """32 bytes that the ranks of this very run have in common: children of one process.
+
+    Of one that cannot be looked at, in another PID namespace, each rank has its own.
+    """
     parent = os.getppid()
-    # The fields behind the name, which may hold anything; the 22nd is when it was started.
-    stat = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    try:
+        # The fields behind the name, which may hold anything; the 22nd is when it was started.
+        stat = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return os.urandom(32)
     return hashlib.sha256(f"kvtier sglang {boot} {parent} {stat[19]}".encode()).digest()

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
 from .. import DIGEST_BYTES, Layout, Objects, PageGroup, PageMap, Session, Status
 from .identity import Place
@@ -104,10 +104,6 @@ class PageStore:
             words, _ = self._session.probe(digests)
         return [bool(word & place.bit) for word in words]
 
-    @property
-    def attached(self) -> bool:
-        return bool(self._attached)
-
     # ---- pages ----
 
     def load(self, name: str, digests: bytes, slots: Sequence[int]) -> list[bool]:
@@ -155,7 +151,8 @@ class PageStore:
         """As much at once as may be leased."""
         if not which:
             return
-        room = self._session.info().host_bytes // LEASED_SHARE
+        with self._using():
+            room = self._session.info().host_bytes // LEASED_SHARE
         each = max(1, room // self._pools[name].page_bytes)
         for first in range(0, len(which), each):
             yield which[first : first + each]
