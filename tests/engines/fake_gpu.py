@@ -11,6 +11,7 @@ class Driver:
         self.library = ctypes.CDLL(self.path)
         self.library.fake_cuda_bytes.restype = ctypes.c_void_p
         self.library.fake_cuda_bytes.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+        self.library.fake_cuda_calls.restype = ctypes.c_uint64
         self.context = ctypes.c_void_p()
         self.call("cuInit", 0)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
@@ -32,6 +33,10 @@ class Driver:
         self.call("cuEventRecord", event, None)
         self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
         return event.value
+
+    def calls(self, name):
+        """Of a function of the driver's, so far."""
+        return self.library.fake_cuda_calls(name.encode())
 
     def fail(self, name, result):
         self.library.fake_cuda_fail(name.encode(), result, 0, 0)

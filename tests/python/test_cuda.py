@@ -98,6 +98,20 @@ def test_pages_on_a_gpu_come_back_into_other_slots(session, cuda, driver, engine
     assert not info.is_lost and not info.failed_jobs and info.n_devices >= 1
 
 
+def test_copies_wait_for_the_event_that_is_given(session, driver, engines, fresh):
+    def waits(submit, of, **options):
+        before = driver.calls("cuStreamWaitEvent")
+        assert submit(engines[0].map, of, waited=True, **options).wait().status is Status.OK
+        return driver.calls("cuStreamWaitEvent") - before
+
+    objects = [chunks(fresh, 1, [0, 1]) for _ in range(2)]
+    event = driver.event()
+    without = waits(session.store_pages, objects[0])
+    assert waits(session.store_pages, objects[1], after=event) > without
+    without = waits(session.load_pages, loading(objects[0], [0, 1]))
+    assert waits(session.load_pages, loading(objects[0], [0, 1]), after=event) > without
+
+
 def test_one_set_takes_pages_from_the_gpu_and_states_from_the_host(session, engines, fresh):
     first, second = engines
     digests, _ = digest_array(fresh(CHUNK), CHUNK)
