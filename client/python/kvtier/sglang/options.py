@@ -2,47 +2,8 @@
 """What the user may set in `--hicache-storage-backend-extra-config`."""
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, fields
-from typing import Any, Mapping, Optional
-
-PREFIX = "kvtier_"
-SECONDS = ("connect_timeout", "load_timeout", "store_timeout")
-TEXTS = ("socket", "weights")
+from ..engine_options import EngineOptions
 
 
-@dataclass(frozen=True)
-class Options:
-    """Each is given as `kvtier_NAME`; what has no such prefix is SGLang's own."""
-
-    #: Of the daemon; None: $KVTIER_SOCKET, or kvtier's default.
-    socket: Optional[str] = None
-    #: Seconds that the start of a rank waits for the daemon. Without one it goes on.
-    connect_timeout: float = 2.0
-    #: Seconds after which pages that have not come are misses: of one call of SGLang's.
-    load_timeout: float = 10.0
-    #: Seconds after which a store is given up: of one call of SGLang's.
-    store_timeout: float = 10.0
-    #: Part of the layout id: a name for weights, or tenants, that nothing else tells apart.
-    weights: str = ""
-
-    @classmethod
-    def of(cls, extra_config: Mapping[str, Any]) -> Options:
-        """ValueError: an option that does not exist, or a value of another type."""
-        known = {field.name for field in fields(cls)}
-        given = {k[len(PREFIX) :]: v for k, v in extra_config.items() if k.startswith(PREFIX)}
-        if unknown := sorted(set(given) - known):
-            raise ValueError(f"kvtier: no option {PREFIX}{unknown[0]}; there are {sorted(known)}")
-        for name in given.keys() & set(SECONDS):
-            given[name] = _seconds(name, given[name])
-        for name in given.keys() & set(TEXTS):
-            if not isinstance(given[name], str):
-                raise ValueError(f"kvtier: {PREFIX}{name} is {given[name]!r}, not a string")
-        given.setdefault("socket", os.environ.get("KVTIER_SOCKET"))
-        return cls(**given)
-
-
-def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-        raise ValueError(f"kvtier: {PREFIX}{name} is {value!r}, not a positive number of seconds")
-    return float(value)
+class Options(EngineOptions):
+    """A load or a store is one call of SGLang's, of at most 128 pages."""
