@@ -9,6 +9,7 @@ from typing import Any, Mapping, Optional, Self
 PREFIX = "kvtier_"
 SECONDS = ("connect_timeout", "load_timeout", "store_timeout")
 TEXTS = ("socket", "weights")
+NUMBERS = ("gpu_staging_mib", "gpu_blocks")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class EngineOptions:
         for name in given.keys() & set(TEXTS):
             if not isinstance(given[name], str):
                 raise ValueError(f"kvtier: {PREFIX}{name} is {given[name]!r}, not a string")
+        for name in given.keys() & set(NUMBERS):
+            given[name] = _number(name, given[name])
         given.setdefault("socket", os.environ.get("KVTIER_SOCKET"))
         return cls(**given)
 
@@ -46,3 +49,9 @@ def _seconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise ValueError(f"kvtier: {PREFIX}{name} is {value!r}, not a positive number of seconds")
     return float(value)
+
+
+def _number(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"kvtier: {PREFIX}{name} is {value!r}, not a number")
+    return value

@@ -144,7 +144,7 @@ def test_pages_on_a_gpu_are_moved_behind_the_models_stream(side, request, monkey
             return SimpleNamespace(cuda_event=asked[-1])
 
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    one = side(pages=driver.tensor((PAGES, PAGE_BYTES), 1))
+    one = side(pages=driver.tensor((PAGES, PAGE_BYTES), 1), gpu_staging_mib=1)
     worker = one.worker()
     spec, _ = one.chain(3)
     worker.submit_store(1, blocks([1, 2, 3]), spec)
@@ -154,6 +154,15 @@ def test_pages_on_a_gpu_are_moved_behind_the_models_stream(side, request, monkey
     assert all(result.success for result in worker.get_finished())
     assert (one.pages.host[[5, 7, 6]] == one.pages.host[[1, 2, 3]]).all()
     assert len(asked) == 2
+
+
+def test_what_copies_may_take_of_a_gpu_is_a_number():
+    given = {"kvtier_gpu_staging_mib": 32, "kvtier_gpu_blocks": 8}
+    options = Options.of(given)
+    assert (options.gpu_staging_mib, options.gpu_blocks) == (32, 8)
+    for wrong in (-1, 1.5, True, "64"):
+        with pytest.raises(ValueError, match="kvtier_gpu_blocks"):
+            Options.of({"kvtier_gpu_blocks": wrong})
 
 
 def test_pages_on_a_gpu_without_a_driver_are_refused(side, monkeypatch):

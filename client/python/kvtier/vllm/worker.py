@@ -72,7 +72,7 @@ class KvtierWorker(OffloadingWorker):
         self._page_bytes = [sum(ref.page_size_bytes for ref in refs) for refs in refs_of(kv_caches)]
         self._device = device_of(kv_caches)
         if self._device.type == "cuda":
-            _use_gpu(session, self._device)
+            _use_gpu(session, self._device, options)
         self._map = PageMap(session, page_groups(engine, kv_caches))
         self._jobs: dict[int, Job] = {}
         self._queue: list[Item] = []
@@ -288,9 +288,14 @@ def device_of(kv_caches: Any) -> Any:
     return devices.pop()
 
 
-def _use_gpu(session: Session, device: Any) -> None:
+def _use_gpu(session: Session, device: Any, options: Options) -> None:
     try:
-        Cuda(session, devices=[device.index])
+        Cuda(
+            session,
+            devices=[device.index],
+            staging_bytes=options.gpu_staging_mib << 20,
+            blocks=options.gpu_blocks,
+        )
     except CudaError as why:
         raise Refused(f"the KV cache is on {device}: {why}") from why
 
