@@ -340,34 +340,67 @@ END_TEST
 
 /* ---- order ---- */
 
-START_TEST(a_store_waits_for_its_event_and_no_longer)
-{
-        cu_event after;
-        uint64_t id;
+#define A_MOMENT_NS UINT64_C(50000000)
 
-        begin(KVT_CUDA_KERNEL);
-        after = gpu_event(&gpu);
-        /* The pages are written behind what the stream has to do first. */
+/* The pages, as the stream will leave them; @after is recorded behind that. */
+static void write_behind(cu_event after, uint64_t first)
+{
         gpu_engine_poison(&engine, 9);
         for (unsigned i = 0; i < n_objects; i++)
-                gpu_engine_place(&engine, &objects[i], 51 + i);
-        fake_cuda_hold(true);
+                gpu_engine_place(&engine, &objects[i], first + i);
+        fake_cuda_hold_stream(gpu.stream, true);
         gpu_copy(&gpu, engine.memory, (uintptr_t)engine.is, engine.bytes, gpu.stream);
         gpu_enter(&gpu);
         gpu_check(&gpu, gpu.driver.event_record(after, gpu.stream), "cuEventRecord");
-        id = submit(true, after, NULL);
-        fake_cuda_hold(false);
-        ck_assert_int_eq(finish(id), KVT_OK);
-        memset(engine.seen, 0, engine.bytes);
-        gpu_engine_poison(&engine, 4);
-        gpu_engine_push(&engine);
-        ck_assert_int_eq(gpu_engine_load(&engine, objects, n_objects), KVT_OK);
-        for (unsigned i = 0; i < n_objects; i++)
-                gpu_engine_place(&engine, &objects[i], 51 + i);
-        ck_assert_uint_eq(gpu_engine_difference(&engine), UINT64_MAX);
-        gpu_check(&gpu, gpu.driver.event_destroy(after), "cuEventDestroy");
         gpu_leave(&gpu);
+}
+
+static void destroy(cu_event event)
+{
+        gpu_enter(&gpu);
+        gpu_check(&gpu, gpu.driver.event_destroy(event), "cuEventDestroy");
+        gpu_leave(&gpu);
+}
+
+static void a_call_waits(enum kvt_cuda_strategy strategy, bool is_store)
+{
+        struct kvt_completion completion;
+        cu_event after;
+        uint64_t id;
+
+        begin(strategy);
+        after = gpu_event(&gpu);
+        if (!is_store)
+                ck_assert_int_eq(finish(submit(true, NULL, NULL)), KVT_OK);
+        write_behind(after, 51);
+        id = submit(is_store, after, NULL);
+        ck_assert_int_eq(kvt_wait_call(engine.session, id, &completion, A_MOMENT_NS), KVT_TIMEOUT);
+        fake_cuda_hold_stream(gpu.stream, false);
+        ck_assert_int_eq(finish(id), KVT_OK);
+        if (is_store) {
+                gpu_engine_poison(&engine, 4);
+                gpu_engine_push(&engine);
+                ck_assert_int_eq(gpu_engine_load(&engine, objects, n_objects), KVT_OK);
+        }
+        /* A load overwrites what was written before it. */
+        for (unsigned i = 0; i < n_objects; i++)
+                gpu_engine_place(&engine, &objects[i], (is_store ? 51 : 1) + i);
+        ck_assert_uint_eq(gpu_engine_difference(&engine), UINT64_MAX);
+        destroy(after);
         end();
+}
+
+START_TEST(a_store_waits_for_the_event_behind_the_writing_of_its_pages)
+{
+        for (unsigned i = 0; i < KVT_CUDA_STRATEGIES; i++)
+                a_call_waits((enum kvt_cuda_strategy)i, true);
+}
+END_TEST
+
+START_TEST(a_load_waits_for_the_event_behind_the_last_use_of_its_pages)
+{
+        for (unsigned i = 0; i < KVT_CUDA_STRATEGIES; i++)
+                a_call_waits((enum kvt_cuda_strategy)i, false);
 }
 END_TEST
 
@@ -420,23 +453,26 @@ END_TEST
 
 START_TEST(the_event_behind_the_last_copy_is_recorded_before_the_completion)
 {
+        uint64_t deadline = daemon_now_ms() + DAEMON_PATIENCE_MS, id;
         cu_event done;
-        uint64_t id;
 
         begin(KVT_CUDA_KERNEL);
         done = gpu_event(&gpu);
         fake_cuda_hold(true);
         id = submit(true, NULL, done);
-        ck_assert(fake_cuda_wait_queued(1));
+        gpu_enter(&gpu);
+        /* One that was never recorded would be through. */
+        while (gpu.driver.event_query(done) != CU_E_NOT_READY) {
+                ck_assert_msg(daemon_now_ms() < deadline, "the event is not recorded");
+                daemon_pause();
+        }
         fake_cuda_hold(false);
         ck_assert_int_eq(finish(id), KVT_OK);
-        /* What waits for it comes behind the copies. */
-        gpu_enter(&gpu);
         gpu_check(&gpu, gpu.driver.stream_wait(gpu.stream, done, 0), "cuStreamWaitEvent");
         gpu_wait(&gpu);
         gpu_check(&gpu, gpu.driver.event_query(done), "cuEventQuery");
-        gpu_check(&gpu, gpu.driver.event_destroy(done), "cuEventDestroy");
         gpu_leave(&gpu);
+        destroy(done);
         end();
 }
 END_TEST
@@ -637,7 +673,8 @@ int main(void)
                 a_batch_that_fails_is_a_failed_object,
                 a_kernel_that_does_not_start_is_a_failed_object,
                 of_a_set_with_a_copy_that_fails_nothing_is_stored,
-                a_store_waits_for_its_event_and_no_longer,
+                a_store_waits_for_the_event_behind_the_writing_of_its_pages,
+                a_load_waits_for_the_event_behind_the_last_use_of_its_pages,
                 what_waits_for_its_event_does_not_hold_up_what_does_not,
                 the_event_behind_the_last_copy_is_recorded_before_the_completion,
                 a_kernel_takes_no_more_blocks_than_allowed,

@@ -154,6 +154,13 @@ void fake_cuda_hold(bool is_held)
         fake_unlock();
 }
 
+void fake_cuda_hold_stream(void *stream, bool is_held)
+{
+        fake_lock();
+        ((struct fake_stream *)stream)->is_held = is_held;
+        fake_unlock();
+}
+
 void fake_cuda_slow(uint64_t ns)
 {
         fake_lock();

@@ -64,6 +64,7 @@ void fake_cuda_lose(int result, unsigned n_operations);
  * waits until at least @n copies or kernels wait so; false after ten seconds.
  */
 void fake_cuda_hold(bool is_held);
+void fake_cuda_hold_stream(void *stream, bool is_held); /* this one alone */
 bool fake_cuda_wait_queued(unsigned n);
 
 /* Each copy and each kernel takes so much longer. */

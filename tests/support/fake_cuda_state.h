@@ -67,7 +67,7 @@ struct fake_stream {
         LIST_ENTRY(fake_stream) link;
         struct fake_context *context;
         struct fake_operations operations; /* the first one may be running */
-        bool is_destroyed;
+        bool is_destroyed, is_held;
 };
 
 /* Memory that a copy may touch. */

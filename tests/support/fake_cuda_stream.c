@@ -160,7 +160,7 @@ static bool is_ready(const struct fake_stream *stream, const struct fake_operati
 {
         if (!operation || stream->context->lost)
                 return operation != NULL;
-        if (is_work(operation) && fake.is_held)
+        if (is_work(operation) && (fake.is_held || stream->is_held))
                 return false;
         return operation->kind != FAKE_WAIT || operation->event->reached >= operation->ticket ||
                operation->event->context->lost;
