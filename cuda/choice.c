@@ -14,47 +14,56 @@ static const enum kvt_cuda_strategy by_cost[KVT_CUDA_STRATEGIES] = {
         KVT_CUDA_PLAIN, KVT_CUDA_BATCH, KVT_CUDA_STAGED, KVT_CUDA_KERNEL};
 #define WORTH 1.05
 
-static bool is_allowed(const struct choice *choice, enum kvt_cuda_strategy strategy)
+static bool is_in(uint32_t strategies, enum kvt_cuda_strategy strategy)
 {
-        return choice->allowed & (1u << strategy);
+        return strategies & (1u << strategy);
+}
+
+static uint32_t unstaged(const struct choice *choice)
+{
+        return choice->allowed & ~(1u << KVT_CUDA_STAGED);
 }
 
 /* The first allowed one of a list that PLAIN ends. */
-static enum kvt_cuda_strategy first_allowed(const struct choice *choice,
-                                            const enum kvt_cuda_strategy *list)
+static enum kvt_cuda_strategy first_allowed(uint32_t allowed, const enum kvt_cuda_strategy *list)
 {
-        while (*list != KVT_CUDA_PLAIN && !is_allowed(choice, *list))
+        while (*list != KVT_CUDA_PLAIN && !is_in(allowed, *list))
                 list++;
         return *list;
 }
 
 /* As on an H200: batches reach the bus from 64 KiB on, copies one by one from 1 MiB on. */
-static enum kvt_cuda_strategy guess(const struct choice *choice, uint64_t run_bytes)
+static enum kvt_cuda_strategy guess(uint32_t allowed, uint64_t run_bytes)
 {
         static const enum kvt_cuda_strategy small[] = {KVT_CUDA_STAGED, KVT_CUDA_KERNEL,
                                                        KVT_CUDA_BATCH, KVT_CUDA_PLAIN};
 
-        if (run_bytes >= 64 * KIB && is_allowed(choice, KVT_CUDA_BATCH))
+        if (run_bytes >= 64 * KIB && is_in(allowed, KVT_CUDA_BATCH))
                 return KVT_CUDA_BATCH;
-        if (run_bytes >= 1024 * KIB && is_allowed(choice, KVT_CUDA_PLAIN))
+        if (run_bytes >= 1024 * KIB && is_in(allowed, KVT_CUDA_PLAIN))
                 return KVT_CUDA_PLAIN;
-        return first_allowed(choice, small);
+        return first_allowed(allowed, small);
 }
 
 void choice_init(struct choice *ret_choice, uint32_t allowed)
 {
         static const uint64_t sizes[CHOICE_ROWS] = {4 * KIB,   16 * KIB,   64 * KIB,
                                                     256 * KIB, 1024 * KIB, 2048 * KIB};
+        struct choice *choice = ret_choice;
 
-        *ret_choice = (struct choice){.allowed = allowed ? allowed : 1u << KVT_CUDA_PLAIN};
+        *choice = (struct choice){.allowed = allowed ? allowed : 1u << KVT_CUDA_PLAIN};
         for (unsigned row = 0; row < CHOICE_ROWS; row++) {
-                ret_choice->run_bytes[row] = sizes[row];
-                for (unsigned way = 0; way < 2; way++)
-                        atomic_store(&ret_choice->chosen[row][way], guess(ret_choice, sizes[row]));
+                choice->run_bytes[row] = sizes[row];
+                for (unsigned way = 0; way < 2; way++) {
+                        atomic_store(&choice->chosen[row][way], guess(choice->allowed, sizes[row]));
+                        atomic_store(&choice->unstaged[row][way],
+                                     guess(unstaged(choice), sizes[row]));
+                }
         }
 }
 
-static void decide(struct choice *choice, unsigned row, unsigned way)
+static void decide(struct choice *choice, unsigned row, unsigned way, uint32_t allowed,
+                   _Atomic uint32_t *ret_chosen)
 {
         enum kvt_cuda_strategy best = KVT_CUDA_PLAIN;
         double best_rate = 0;
@@ -63,20 +72,22 @@ static void decide(struct choice *choice, unsigned row, unsigned way)
                 double rate = atomic_load(&choice->bytes_per_second[row][way][by_cost[i]]);
                 double worth = by_cost[i] == KVT_CUDA_BATCH ? 1 : WORTH;
 
-                if (!is_allowed(choice, by_cost[i]) || rate <= best_rate * worth)
+                if (!is_in(allowed, by_cost[i]) || rate <= best_rate * worth)
                         continue;
                 best = by_cost[i];
                 best_rate = rate;
         }
         if (best_rate > 0)
-                atomic_store(&choice->chosen[row][way], best);
+                atomic_store(ret_chosen, best);
 }
 
 void choice_decide(struct choice *choice)
 {
         for (unsigned row = 0; row < CHOICE_ROWS; row++)
-                for (unsigned way = 0; way < 2; way++)
-                        decide(choice, row, way);
+                for (unsigned way = 0; way < 2; way++) {
+                        decide(choice, row, way, choice->allowed, &choice->chosen[row][way]);
+                        decide(choice, row, way, unstaged(choice), &choice->unstaged[row][way]);
+                }
         atomic_store(&choice->is_measured, true);
 }
 
@@ -110,6 +121,17 @@ static bool is_worth_staging(const struct choice *choice, bool is_store, uint64_
                span_bytes >= choice->run_bytes[CHOICE_ROWS - 1];
 }
 
+enum kvt_cuda_strategy choice_find_unstaged(const struct choice *choice, bool is_store,
+                                            const struct choice_shape *shape, bool is_registered)
+{
+        unsigned row = find_row(choice, shape->run_bytes);
+        unsigned way = is_store ? KVT_CUDA_STORE : KVT_CUDA_LOAD;
+
+        return is_registered
+                       ? atomic_load_explicit(&choice->unstaged[row][way], memory_order_relaxed)
+                       : KVT_CUDA_PLAIN;
+}
+
 enum kvt_cuda_strategy choice_find(const struct choice *choice, bool is_store,
                                    const struct choice_shape *shape, bool is_registered)
 {
@@ -118,11 +140,11 @@ enum kvt_cuda_strategy choice_find(const struct choice *choice, bool is_store,
         if (!is_registered) {
                 if (chosen == KVT_CUDA_PLAIN)
                         return chosen;
-                return is_allowed(choice, KVT_CUDA_STAGED) ? KVT_CUDA_STAGED : KVT_CUDA_PLAIN;
+                return is_in(choice->allowed, KVT_CUDA_STAGED) ? KVT_CUDA_STAGED : KVT_CUDA_PLAIN;
         }
-        if (chosen == KVT_CUDA_STAGED && is_allowed(choice, KVT_CUDA_KERNEL) &&
+        if (chosen == KVT_CUDA_STAGED && is_in(choice->allowed, KVT_CUDA_KERNEL) &&
             !is_worth_staging(choice, is_store, shape->span_bytes))
-                return KVT_CUDA_KERNEL;
+                return choice_find_unstaged(choice, is_store, shape, true);
         return chosen;
 }
 

@@ -19,6 +19,7 @@ struct choice {
         uint64_t run_bytes[CHOICE_ROWS]; /* ascending */
         _Atomic double bytes_per_second[CHOICE_ROWS][2][KVT_CUDA_STRATEGIES];
         _Atomic uint32_t chosen[CHOICE_ROWS][2];
+        _Atomic uint32_t unstaged[CHOICE_ROWS][2]; /* the same without STAGED */
         atomic_bool is_measured;
 };
 
@@ -36,6 +37,13 @@ struct choice_shape {
 
 struct choice_shape choice_shape_of(const struct kvt__page_list *list);
 
-/* Without @is_registered a kernel cannot reach the arena. */
+/*
+ * The best without staging, for copies on a stream of the caller's; PLAIN stands in where nothing
+ * else can be used. Without @is_registered a kernel cannot reach the arena.
+ */
+enum kvt_cuda_strategy choice_find_unstaged(const struct choice *choice, bool is_store,
+                                            const struct choice_shape *shape, bool is_registered);
+
+/* As before, with staging. */
 enum kvt_cuda_strategy choice_find(const struct choice *choice, bool is_store,
                                    const struct choice_shape *shape, bool is_registered);

@@ -87,7 +87,8 @@ KVT_API enum kvt_status kvt_cuda_register(struct kvt_session *session,
 /*
  * Takes the device away: calls in flight end, those on GPU memory that come later fail
  * (KVT_UNSUPPORTED for each object). kvt_close() does the same. Waits for copies in flight, at
- * most two seconds, and for the last piece to be unregistered. Not beside kvt_close().
+ * most two seconds, and for the last piece to be unregistered. Not beside kvt_close() or
+ * kvt_page_map_new().
  */
 KVT_API void kvt_cuda_unregister(struct kvt_session *session);
 
@@ -147,7 +148,8 @@ struct kvt_cuda_copy {
         uint32_t n_slots;
         uint32_t n_segments;
         const struct kvt_segment *segments; /* n_slots pages long */
-        uint32_t strategy; /* 1 + enum kvt_cuda_strategy; STAGED is taken for KERNEL; 0: chosen */
+        uint32_t strategy; /* 1 + enum kvt_cuda_strategy; STAGED is taken for KERNEL; 0: the best of
+                              the others */
         uint32_t reserved;
 };
 
@@ -156,8 +158,8 @@ struct kvt_cuda_copy {
  * @stream, a CUstream of the GPU that has the pages, and returns. The lease has to be held
  * until the copy has ended there; what @copy names is read before this returns. Segments that
  * are not registered yet may make it wait for the stream. KVT_OK; KVT_UNSUPPORTED: the group has
- * a codec; KVT_IO_ERROR: some of it may
- * have been enqueued; KVT_UNAVAILABLE: the context is lost; KVT_INVALID, KVT_FORKED.
+ * a codec; KVT_IO_ERROR: some of it may have been enqueued; KVT_UNAVAILABLE: the context is
+ * lost; KVT_INVALID, KVT_FORKED.
  */
 KVT_API enum kvt_status kvt_cuda_copy(struct kvt_session *session,
                                       const struct kvt_cuda_copy *copy, void *stream);

@@ -521,10 +521,10 @@ static enum kvt_cuda_strategy pick(struct gpu *gpu, const struct kvt_cuda_copy *
 {
         bool is_registered = registry_covers(gpu->kit.registry, list);
         struct choice_shape shape = choice_shape_of(list);
-        enum kvt_cuda_strategy strategy =
-                copy->strategy ? copy->strategy - 1
-                               : choice_find(&gpu->choice, copy->is_store, &shape, is_registered);
+        enum kvt_cuda_strategy strategy = copy->strategy - 1;
 
+        if (!copy->strategy)
+                return choice_find_unstaged(&gpu->choice, copy->is_store, &shape, is_registered);
         if (strategy == KVT_CUDA_STAGED)
                 strategy = KVT_CUDA_KERNEL;
         if (!is_registered || (strategy == KVT_CUDA_KERNEL && !gpu->move_few) ||

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -185,6 +186,26 @@ START_TEST(where_another_process_does_the_copies_registering_is_refused)
         fake_cuda_set_attribute(MPS_ENABLED, 1);
         ck_assert_int_eq(register_status(&options, why), KVT_UNSUPPORTED);
         ck_assert_ptr_nonnull(strstr(why, "MPS"));
+        expect_clean();
+}
+END_TEST
+
+START_TEST(an_older_driver_says_by_its_pipe_that_another_process_does_the_copies)
+{
+        struct kvt_cuda_options options = options_of(0);
+        char folder[] = "/tmp/kvtier-mps-XXXXXX", pipe[64], why[256] = "";
+
+        ck_assert_ptr_nonnull(mkdtemp(folder));
+        snprintf(pipe, sizeof(pipe), "%s/control", folder);
+        ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+        ck_assert_int_eq(setenv("CUDA_MPS_PIPE_DIRECTORY", folder, 1), 0);
+        fake_cuda_fail("cuDeviceGetAttribute", FAKE_CUDA_INVALID_VALUE, 0, 1);
+        ck_assert_int_eq(register_status(&options, why), KVT_UNSUPPORTED);
+        ck_assert_ptr_nonnull(strstr(why, "MPS"));
+        ck_assert_int_eq(unlink(pipe), 0);
+        fake_cuda_fail("cuDeviceGetAttribute", FAKE_CUDA_INVALID_VALUE, 0, 1);
+        ck_assert_int_eq(register_status(&options, why), KVT_OK);
+        ck_assert_int_eq(rmdir(folder), 0);
         expect_clean();
 }
 END_TEST
@@ -665,6 +686,7 @@ int main(void)
                 without_a_driver_registering_says_so,
                 without_a_gpu_registering_says_so,
                 where_another_process_does_the_copies_registering_is_refused,
+                an_older_driver_says_by_its_pipe_that_another_process_does_the_copies,
                 arenas_that_the_driver_refuses_half_way_are_copied_through_its_buffers,
                 before_an_arena_is_registered_its_copies_are_right,
                 a_driver_without_batches_copies_one_by_one,

@@ -122,6 +122,23 @@ START_TEST(small_places_in_the_arena_are_not_worth_staging)
 }
 END_TEST
 
+START_TEST(on_a_stream_of_the_callers_the_best_of_the_others_stands_in_for_staging)
+{
+        struct choice_shape small = {.run_bytes = 4 * KIB, .span_bytes = 8 * MIB};
+        struct choice_shape middle = {.run_bytes = 64 * KIB, .span_bytes = 8 * MIB};
+
+        choice_init(&choice, ALL);
+        ck_assert_int_eq(choice_find_unstaged(&choice, true, &small, true), KVT_CUDA_KERNEL);
+        rate(2, KVT_CUDA_STORE, 20, 46, 45, 51);
+        choice_decide(&choice);
+        ck_assert_int_eq(choice_find(&choice, true, &middle, true), KVT_CUDA_STAGED);
+        ck_assert_int_eq(choice_find_unstaged(&choice, true, &middle, true), KVT_CUDA_BATCH);
+        ck_assert_int_eq(choice_find_unstaged(&choice, true, &middle, false), KVT_CUDA_PLAIN);
+        choice_init(&choice, 1u << KVT_CUDA_STAGED);
+        ck_assert_int_eq(choice_find_unstaged(&choice, true, &small, true), KVT_CUDA_PLAIN);
+}
+END_TEST
+
 START_TEST(neighbours_without_a_gap_are_one_run)
 {
         static uint8_t memory[1];
@@ -161,6 +178,8 @@ int main(void)
         tcase_add_test(tcase, a_run_goes_by_the_row_that_is_nearest);
         tcase_add_test(tcase, what_no_kernel_can_reach_is_staged_or_copied_plainly);
         tcase_add_test(tcase, small_places_in_the_arena_are_not_worth_staging);
+        tcase_add_test(tcase,
+                       on_a_stream_of_the_callers_the_best_of_the_others_stands_in_for_staging);
         tcase_add_test(tcase, neighbours_without_a_gap_are_one_run);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
