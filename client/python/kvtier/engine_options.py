@@ -6,10 +6,13 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any, Mapping, Optional, Self
 
+from .layout import Codec
+
 PREFIX = "kvtier_"
 SECONDS = ("connect_timeout", "load_timeout", "store_timeout")
 TEXTS = ("socket", "weights")
 NUMBERS = ("gpu_staging_mib", "gpu_blocks")
+CODECS = {"none": Codec.NONE, "fp8-tile128": Codec.FP8_TILE128, "mxfp8": Codec.MXFP8}
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class EngineOptions:
                 raise ValueError(f"kvtier: {PREFIX}{name} is {given[name]!r}, not a string")
         for name in given.keys() & set(NUMBERS):
             given[name] = _number(name, given[name])
+        if "codec" in given:
+            given["codec"] = _codec(given["codec"])
         given.setdefault("socket", os.environ.get("KVTIER_SOCKET"))
         return cls(**given)
 
@@ -55,3 +60,9 @@ def _number(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"kvtier: {PREFIX}{name} is {value!r}, not a number")
     return value
+
+
+def _codec(value: Any) -> Codec:
+    if not isinstance(value, str) or value not in CODECS:
+        raise ValueError(f"kvtier: {PREFIX}codec is {value!r}, not one of {sorted(CODECS)}")
+    return CODECS[value]

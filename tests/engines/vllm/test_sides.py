@@ -8,7 +8,7 @@ import pytest
 import torch
 from vllm.v1.kv_offload.base import GPULoadStoreSpec, ReqContext, make_offload_key
 
-from kvtier import GroupKind, Session, Status
+from kvtier import Codec, GroupKind, Session, Status
 from kvtier.vllm.engine import Engine, GroupFacts, Refused
 from kvtier.vllm.manager import KvtierManager
 from kvtier.vllm.options import Options
@@ -27,8 +27,8 @@ def digest(number):
 class Side:
     """What one rank's worker has, for a model with a single group."""
 
-    def __init__(self, daemon, per_chunk=1, n_ranks=1, pages=None, **options):
-        facts = GroupFacts(0, GroupKind.ATTENTION, PAGE_TOKENS, 0, "bfloat16", ("layer",))
+    def __init__(self, daemon, per_chunk=1, n_ranks=1, pages=None, codec=Codec.NONE, **options):
+        facts = GroupFacts(0, GroupKind.ATTENTION, PAGE_TOKENS, 0, "bfloat16", ("layer",), codec)
         self.engine = Engine(
             identity=dict(model="sides", engine="vllm"),
             engine_id=bytes(16),
@@ -127,6 +127,24 @@ def test_one_rank_stores_all_of_what_every_rank_holds(side):
     worker.wait({1})
     present, _ = one.session.probe(b"".join(digests))
     assert list(present) == [1, 1, 1, 1]
+
+
+def test_pages_with_a_codec_come_back_within_its_bounds(side):
+    numbers = torch.randn(PAGES, PAGE_BYTES // 2).to(torch.bfloat16)
+    one = side(pages=numbers.view(torch.int8), codec=Codec.FP8_TILE128)
+    assert one.engine.layout().groups[0].codec is Codec.FP8_TILE128
+    sent = numbers[[1, 2]].float()
+    worker = one.worker()
+    spec, digests = one.chain(2)
+    worker.submit_store(1, blocks([1, 2]), spec)
+    worker.wait({1})
+    worker.submit_load(2, spec, blocks([5, 4]))
+    worker.wait({2})
+    assert all(result.success for result in worker.get_finished())
+    back = numbers[[5, 4]].float()
+    largest = sent.view(-1, 128).abs().amax(1, keepdim=True)
+    assert ((back - sent).view(-1, 128).abs() <= largest / 25).all()
+    assert not torch.equal(back, sent)
 
 
 def test_pages_on_a_gpu_are_moved_behind_the_models_stream(side, request, monkeypatch):

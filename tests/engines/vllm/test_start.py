@@ -11,12 +11,14 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
 )
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
+    MambaSpec,
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
 from vllm.v1.kv_offload.base import OffloadingManager, OffloadingWorker
 from vllm.v1.kv_offload.tiering.base import SecondaryTierManager
 
+from kvtier import Codec
 from kvtier.vllm.engine import Refused, check, chosen_backends, group_facts, model_changes
 from kvtier.vllm.manager import KvtierManager
 from kvtier.vllm.searches import SEARCHES, Searches
@@ -168,9 +170,9 @@ def attention(dtype=torch.bfloat16, window=0):
     )
 
 
-def facts_of(*specs):
+def facts_of(*specs, **options):
     group = SimpleNamespace(group_id=3, tokens_per_block=16, layer_names=["a", "b"])
-    return group_facts(group, cache_group(*specs))
+    return group_facts(group, cache_group(*specs), **options)
 
 
 def test_layers_of_one_group_have_one_dtype():
@@ -182,6 +184,14 @@ def test_layers_of_one_group_have_one_dtype():
 def test_layers_of_one_group_have_one_kind():
     with pytest.raises(Refused, match="cache group 3 has layers of kinds attention and window 64"):
         facts_of(attention(), attention(window=64))
+
+
+def test_a_codec_is_for_bfloat16_and_never_for_states():
+    state = MambaSpec(block_size=16, shapes=((2, 64),), dtypes=(torch.float32,))
+    assert facts_of(attention(), codec=Codec.MXFP8).codec is Codec.MXFP8
+    assert facts_of(state, codec=Codec.MXFP8).codec is Codec.NONE
+    with pytest.raises(Refused, match="kvtier_codec is for bfloat16: cache group 3 holds float16"):
+        facts_of(attention(torch.float16), codec=Codec.MXFP8)
 
 
 def test_pages_name_the_backend_that_lays_them_out():

@@ -3,6 +3,7 @@
 import pytest
 from vllm.v1.kv_offload.base import GPULoadStoreSpec
 
+from kvtier import Codec
 from kvtier.vllm.options import Options
 from kvtier.vllm.transfer import KeysSpec, pieces
 
@@ -62,6 +63,12 @@ def test_options_that_do_not_exist_are_named():
 def test_a_timeout_is_a_number():
     with pytest.raises(ValueError, match="load_timeout"):
         Options.of({"kvtier_load_timeout": "5"})
+
+
+def test_a_codec_is_given_by_its_name():
+    assert Options.of({"kvtier_codec": "mxfp8"}).codec is Codec.MXFP8
+    with pytest.raises(ValueError, match="fp8-tile128"):
+        Options.of({"kvtier_codec": "fp8"})
 
 
 def test_options_of_vllm_are_left_alone():

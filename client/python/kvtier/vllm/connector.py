@@ -38,7 +38,9 @@ class DescribedConnector(OffloadingConnector):
         options = Options.of(extra)
         self.complete(extra)
         offloading = build_offloading_config(vllm_config, kv_cache_config)
-        extra[ENGINE_KEY] = describe(vllm_config, kv_cache_config, offloading, options.weights)
+        extra[ENGINE_KEY] = describe(
+            vllm_config, kv_cache_config, offloading, options.weights, options.codec
+        )
         try:
             super().__init__(vllm_config, role, kv_cache_config)
         finally:

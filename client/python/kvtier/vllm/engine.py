@@ -24,7 +24,7 @@ from vllm.v1.kv_cache_interface import (
     iter_layer_specs,
 )
 
-from .. import Group, GroupKind, Layout, Row, Tensor
+from .. import Codec, Group, GroupKind, Layout, Row, Tensor
 
 #: Where a connector leaves the Engine for what vLLM makes from a name.
 ENGINE_KEY = "kvtier engine"
@@ -56,6 +56,7 @@ class GroupFacts:
     window_tokens: int
     dtype: str
     layers: tuple[str, ...]
+    codec: Codec = Codec.NONE
 
     @property
     def is_state(self) -> bool:
@@ -96,6 +97,7 @@ class Engine:
                 window_tokens=facts.window_tokens,
                 shards=self.shards,
                 rows=[self._row(pages[i])] if pages else (),
+                codec=facts.codec,
             )
             for i, facts in enumerate(self.groups)
         ]
@@ -123,11 +125,17 @@ class Engine:
         return Row(self.shard, sum(tensor.bytes for tensor in tensors), tensors=tensors)
 
 
-def describe(vllm_config: Any, kv_cache_config: Any, offloading: Any, weights: str) -> Engine:
-    """offloading: vLLM's OffloadingConfig. Raises Refused."""
+def describe(
+    vllm_config: Any,
+    kv_cache_config: Any,
+    offloading: Any,
+    weights: str,
+    codec: Codec = Codec.NONE,
+) -> Engine:
+    """offloading: vLLM's OffloadingConfig. codec: of what is not state. Raises Refused."""
     check(vllm_config, offloading, weights)
     groups = tuple(
-        group_facts(group, kv_cache_config.kv_cache_groups[group.group_id])
+        group_facts(group, kv_cache_config.kv_cache_groups[group.group_id], codec)
         for group in offloading.groups
     )
     sizes = {facts.page_tokens for facts in groups}
@@ -175,7 +183,7 @@ def _goes_on_from_prefixes(vllm_config: Any) -> bool:
     return bool(vllm_config.model_config.use_mla) and current_platform.is_cpu()
 
 
-def group_facts(group: Any, kv_cache_group: Any) -> GroupFacts:
+def group_facts(group: Any, kv_cache_group: Any, codec: Codec = Codec.NONE) -> GroupFacts:
     # Workers keep the spec of every layer, schedulers one for all.
     specs = list(iter_layer_specs(kv_cache_group.kv_cache_spec))
     for what, found in (("dtypes", map(_dtype, specs)), ("kinds", map(_kind_name, specs))):
@@ -184,6 +192,12 @@ def group_facts(group: Any, kv_cache_group: Any) -> GroupFacts:
             raise Refused(f"cache group {group.group_id} has {layers}")
     spec = specs[0]
     kind, window = _kind(spec)
+    if kind is GroupKind.STATE:
+        codec = Codec.NONE
+    if codec and _dtype(spec) != "bfloat16":
+        raise Refused(
+            f"kvtier_codec is for bfloat16: cache group {group.group_id} holds {_dtype(spec)}"
+        )
     return GroupFacts(
         group_id=group.group_id,
         kind=kind,
@@ -191,6 +205,7 @@ def group_facts(group: Any, kv_cache_group: Any) -> GroupFacts:
         window_tokens=window,
         dtype=_dtype(spec),
         layers=tuple(group.layer_names),
+        codec=codec,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..engine_options import EngineOptions
+from ..layout import Codec
 
 
 @dataclass(frozen=True)
@@ -15,3 +16,5 @@ class Options(EngineOptions):
     gpu_staging_mib: int = 0
     #: Of 512 threads each, of a copying kernel: what the model may lose; 0: the default.
     gpu_blocks: int = 0
+    #: How keys and values of bfloat16 are stored; given by its name.
+    codec: Codec = Codec.NONE

@@ -82,6 +82,8 @@ class KvtierTier(SecondaryTierManager):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality(locality) if locality else None
         self._options = Options.of(offloading_spec.extra_config)
+        if self._options.codec:
+            raise ValueError("kvtier: kvtier_codec is not for a tier beneath vLLM's pool")
         engine = offloading_spec.extra_config.get(ENGINE_KEY)
         if engine is None:
             raise ValueError(
