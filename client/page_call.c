@@ -300,11 +300,9 @@ void kvt__page_object_begin(struct kvt__page_object *object, struct kvt__page_li
         };
 }
 
-/* The lease stays as it is, here and with the daemon, until this process has ended. */
+/* The lease is nobody's any more: it stays, here and with the daemon, until this process ends. */
 static void lose(struct kvt_session *session, struct kvt__item *item)
 {
-        if (item->lease)
-                item->lease->ending = true;
         item->lease = NULL;
         kvt__session_lose(session, "the context of a GPU is lost, with copies in flight");
 }

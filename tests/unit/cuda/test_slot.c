@@ -256,6 +256,11 @@ START_TEST(a_store_is_gathered_before_it_is_copied)
         ck_assert_ptr_eq(calls[5].stream, COPIES);
         ck_assert_uint_eq(slot.runs[1].from, PAGES + 100000);
         ck_assert_uint_eq(slot.runs[1].to, STAGING + 4096);
+        /* What was not registered at once is not copied at once. */
+        slot_begin(&slot, KVT_CUDA_STAGED, true, 8 * MIB);
+        add_in(1, 0, 0, 4096);
+        add_in(2, 8192, 4096, 4096);
+        ck_assert_uint_eq(slot.n_spans, 2);
 }
 END_TEST
 
