@@ -82,6 +82,28 @@ int cuda_driver_load(struct cuda_driver *ret_driver, const char *path, struct wh
         return 0;
 }
 
+cu_result cuda_enter(const struct cuda_driver *driver, cu_context context, int *ret_mode)
+{
+        cu_result error;
+
+        *ret_mode = CU_CAPTURE_THREAD_LOCAL;
+        error = driver->capture_mode(ret_mode);
+        if (error)
+                return error;
+        error = driver->context_push(context);
+        if (error)
+                driver->capture_mode(ret_mode);
+        return error;
+}
+
+void cuda_leave(const struct cuda_driver *driver, int mode)
+{
+        cu_context context;
+
+        driver->context_pop(&context);
+        driver->capture_mode(&mode);
+}
+
 const char *cuda_error_name(const struct cuda_driver *driver, cu_result error)
 {
         static _Thread_local char text[192];

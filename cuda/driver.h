@@ -70,6 +70,7 @@ enum {
 #define CU_HOST_REGISTER_DEVICEMAP 2u
 #define CU_HOST_ALLOC_PORTABLE     1u
 #define CU_HOST_ALLOC_DEVICEMAP    2u
+#define CU_CAPTURE_THREAD_LOCAL    1 /* graphs that other threads capture are not this one's */
 
 /* CUmemcpyAttributes: how the copies of a batch see their sources. */
 struct cu_copy_attributes {
@@ -96,6 +97,7 @@ struct cu_copy_attributes {
         call(context_pop, cuCtxPopCurrent_v2, (cu_context *ret_context))                           \
         call(context_current, cuCtxGetCurrent, (cu_context *ret_context))                          \
         call(context_device, cuCtxGetDevice, (cu_device *ret_device))                              \
+        call(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                         \
         call(pointer_attribute, cuPointerGetAttribute,                                             \
              (void *ret_value, int attribute, cu_address address))                                 \
         call(host_register, cuMemHostRegister_v2, (void *base, size_t bytes, unsigned flags))      \
@@ -153,6 +155,15 @@ struct cuda_driver {
  * -ENOENT: there is none, or it finds no GPU; -ENOTSUP: too old; the reason is in @why.
  */
 int cuda_driver_load(struct cuda_driver *ret_driver, const char *path, struct why *why);
+
+/*
+ * Makes @context this thread's, for calls beside whatever the application does there: while
+ * one of its threads captures a graph, the driver refuses allocations and queries by any thread
+ * that has not said that they have nothing to do with it, and the graph is spoilt. 0, or the
+ * driver's error: then there is nothing to leave. What was before comes back with leave().
+ */
+cu_result cuda_enter(const struct cuda_driver *driver, cu_context context, int *ret_mode);
+void cuda_leave(const struct cuda_driver *driver, int mode);
 
 /* "CUDA_ERROR_UNKNOWN (999): unknown error", until this thread asks again. Never NULL. */
 const char *cuda_error_name(const struct cuda_driver *driver, cu_result error);

@@ -228,10 +228,25 @@ static void release(struct gpu *gpu)
                 gpu->kit.driver->module_unload(gpu->module);
 }
 
+/* Within its context. */
+static int make(struct gpu *gpu, struct why *why)
+{
+        const struct cuda_driver *driver = gpu->kit.driver;
+        int mode, r;
+        cu_result error = cuda_enter(driver, gpu->context, &mode);
+
+        if (error)
+                return fail(gpu, error, "cuCtxPushCurrent", why);
+        r = make_parts(gpu, why);
+        if (r)
+                release(gpu);
+        cuda_leave(driver, mode);
+        return r;
+}
+
 int gpu_new(struct gpu **ret_gpu, const struct gpu_kit *kit, uint32_t ordinal, struct why *why)
 {
         struct gpu *gpu = calloc(1, sizeof(*gpu));
-        cu_context before;
         int r;
 
         if (!gpu) {
@@ -245,11 +260,7 @@ int gpu_new(struct gpu **ret_gpu, const struct gpu_kit *kit, uint32_t ordinal, s
                 free(gpu);
                 return r;
         }
-        kit->driver->context_push(gpu->context);
-        r = make_parts(gpu, why);
-        if (r)
-                release(gpu);
-        kit->driver->context_pop(&before);
+        r = make(gpu, why);
         if (r) {
                 kit->driver->primary_release(gpu->device);
                 free(gpu);
@@ -280,19 +291,18 @@ bool gpu_close_end(struct gpu *gpu, uint64_t by_ns)
 {
         const struct cuda_driver *driver = gpu->kit.driver;
         bool is_over = !gpu->is_measuring || worker_join(&gpu->measuring, by_ns);
-        cu_context before;
+        int mode;
 
         for (unsigned way = 0; way < 2; way++)
                 is_over = lane_join(&gpu->lanes[way], by_ns) && is_over;
-        if (!is_over || atomic_load(gpu->kit.is_lost)) {
+        if (!is_over || atomic_load(gpu->kit.is_lost) || cuda_enter(driver, gpu->context, &mode)) {
                 leave_behind(gpu);
                 return false;
         }
-        driver->context_push(gpu->context);
         for (unsigned way = 0; way < 2; way++)
                 lane_deinit(&gpu->lanes[way], false);
         release(gpu);
-        driver->context_pop(&before);
+        cuda_leave(driver, mode);
         driver->primary_release(gpu->device);
         free(gpu);
         return true;

@@ -573,10 +573,12 @@ static void run(void *argument)
 {
         struct lane *lane = argument;
         const struct cuda_driver *driver = lane->kit.slot->driver;
-        cu_context context;
+        int mode;
+        cu_result error = cuda_enter(driver, lane->kit.context, &mode);
 
         prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
-        driver->context_push(lane->kit.context);
+        if (error)
+                lane->kit.on_error(lane->kit.error_context, error, true);
         pthread_mutex_lock(&lane->lock);
         while (!is_over(lane)) {
                 if (!is_lost(lane) && step(lane))
@@ -585,7 +587,8 @@ static void run(void *argument)
                         rest(lane);
         }
         pthread_mutex_unlock(&lane->lock);
-        driver->context_pop(&context);
+        if (!error)
+                cuda_leave(driver, mode);
 }
 
 /* ---- from outside ---- */

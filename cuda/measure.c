@@ -171,11 +171,12 @@ static void close_bench(struct bench *bench)
 void measure_run(struct measure *measure)
 {
         struct bench bench;
-        cu_context context;
+        int mode;
 
-        measure->kit->driver->context_push(measure->context);
+        if (cuda_enter(measure->kit->driver, measure->context, &mode))
+                return;
         if (open_bench(&bench, measure))
                 measure_all(&bench);
         close_bench(&bench);
-        measure->kit->driver->context_pop(&context);
+        cuda_leave(measure->kit->driver, mode);
 }

@@ -536,13 +536,12 @@ static enum kvt_cuda_strategy pick(struct gpu *gpu, const struct kvt_cuda_copy *
 static enum kvt_status copy_on(struct cuda *cuda, struct gpu *gpu, const struct kvt_cuda_copy *copy,
                                const struct kvt__page_list *list, cu_stream stream)
 {
-        cu_context before;
-        cu_result error;
+        int mode;
+        cu_result error = cuda_enter(&cuda->driver, gpu->context, &mode);
 
-        error = cuda->driver.context_push(gpu->context);
         if (!error) {
                 error = copy_list(gpu, list, copy->is_store, pick(gpu, copy, list), stream);
-                cuda->driver.context_pop(&before);
+                cuda_leave(&cuda->driver, mode);
         }
         if (error)
                 on_error(cuda, error, cuda_error_loses_context(error));

@@ -326,22 +326,21 @@ static void *run(void *argument)
         struct registry *registry = argument;
         const struct cuda_driver *driver = &registry->driver;
         cu_context context;
-        bool is_left;
+        bool is_retained, is_in, is_left;
+        int mode;
 
         /* Kept by this thread alone: it may outlive the session. */
-        if (driver->primary_retain(&context, registry->device))
-                context = NULL;
-        else
-                driver->context_push(context);
+        is_retained = !driver->primary_retain(&context, registry->device);
+        is_in = is_retained && !cuda_enter(driver, context, &mode);
         pthread_mutex_lock(&registry->lock);
-        if (!context)
+        if (!is_in)
                 registry->options.leaves_unregistered = true;
         work(registry);
         pthread_mutex_unlock(&registry->lock);
-        if (context) {
-                driver->context_pop(&context);
+        if (is_in)
+                cuda_leave(driver, mode);
+        if (is_retained)
                 driver->primary_release(registry->device);
-        }
         pthread_mutex_lock(&registry->lock);
         registry->is_over = true;
         is_left = registry->is_left;

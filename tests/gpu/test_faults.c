@@ -519,6 +519,36 @@ START_TEST(a_kernel_takes_no_more_blocks_than_allowed)
 }
 END_TEST
 
+/* ---- beside the application ---- */
+
+/* Captured as engines do: by another thread, at a time that is none of kvtier's. */
+START_TEST(a_graph_that_the_application_captures_is_not_spoilt)
+{
+        struct kvt_cuda_options options = options_of(1u << KVT_CUDA_PLAIN);
+        struct kvt_cuda_measure measures[8];
+        struct fake_cuda_figures figures;
+        char why[256] = "";
+        size_t n;
+
+        options.flags = 0;
+        begin(KVT_CUDA_KERNEL);
+        fake_cuda_capture(true);
+        ck_assert_int_eq(finish(submit(true, NULL, NULL)), KVT_OK);
+        kvt_cuda_unregister(engine.session);
+        ck_assert_msg(kvt_cuda_register(engine.session, &options, why, sizeof(why)) == KVT_OK, "%s",
+                      why);
+        gpu_engine_wait_registered(&engine);
+        while (kvt_cuda_measured(engine.session, 0, measures, 8, &n) == KVT_PENDING)
+                daemon_pause();
+        ck_assert_int_eq(finish(submit(false, NULL, NULL)), KVT_OK);
+        kvt_cuda_unregister(engine.session);
+        fake_cuda_capture(false);
+        fake_cuda_figures(&figures);
+        ck_assert_uint_eq(figures.n_spoilt, 0);
+        end();
+}
+END_TEST
+
 /* ---- calls that end early ---- */
 
 START_TEST(a_cancelled_store_completes_when_its_copies_have_ended)
@@ -700,6 +730,7 @@ int main(void)
                 what_waits_for_its_event_does_not_hold_up_what_does_not,
                 the_event_behind_the_last_copy_is_recorded_before_the_completion,
                 a_kernel_takes_no_more_blocks_than_allowed,
+                a_graph_that_the_application_captures_is_not_spoilt,
                 a_cancelled_store_completes_when_its_copies_have_ended,
                 a_session_may_be_closed_in_mid_copy,
                 a_context_lost_in_mid_copy_quarantines_its_leases_until_the_process_is_gone,

@@ -35,6 +35,7 @@ static int attributes[ATTRIBUTES_MAX];
 static bool attribute_is_set[ATTRIBUTES_MAX];
 static _Thread_local struct fake_context *stack[STACK_MAX];
 static _Thread_local int depth;
+static _Thread_local int capture_mode; /* 0: what every thread captures is this one's, too */
 
 void fake_lock(void)
 {
@@ -168,6 +169,13 @@ void fake_cuda_slow(uint64_t ns)
         fake_unlock();
 }
 
+void fake_cuda_capture(bool is_capturing)
+{
+        fake_lock();
+        fake.is_capturing = is_capturing;
+        fake_unlock();
+}
+
 void fake_cuda_set_attribute(int attribute, int value)
 {
         fake_lock();
@@ -207,6 +215,19 @@ struct fake_context *fake_current(void)
         return depth ? stack[depth - 1] : NULL;
 }
 
+static bool spoils_graphs(const char *name)
+{
+        static const char *const names[] = {
+                "cuMemAlloc",        "cuMemFree",           "cuMemHostAlloc", "cuMemFreeHost",
+                "cuMemHostRegister", "cuMemHostUnregister", "cuEventQuery",   "cuStreamQuery",
+                "cuModuleLoadData",  "cuModuleUnload"};
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+                if (fake.is_capturing && !capture_mode && !strcmp(names[i], name))
+                        return true;
+        return false;
+}
+
 static int find_fault(const char *name, enum fake_needs needs)
 {
         struct fake_context *context = fake_current();
@@ -214,6 +235,10 @@ static int find_fault(const char *name, enum fake_needs needs)
 
         if (result)
                 return result;
+        if (spoils_graphs(name)) {
+                fake.figures.n_spoilt++;
+                return FAKE_CUDA_CAPTURE_UNSUPPORTED;
+        }
         if (needs != FAKE_NOTHING && !fake.is_initialized)
                 return FAKE_CUDA_NOT_INITIALIZED;
         if (needs != FAKE_CONTEXT)
@@ -424,6 +449,15 @@ CU(cuCtxPopCurrent_v2, (void **ret_context))
         if (ret_context)
                 *ret_context = stack[depth];
         return fake_leave(FAKE_CUDA_OK);
+}
+
+CU(cuThreadExchangeStreamCaptureMode, (int *mode))
+{
+        int before = capture_mode;
+
+        capture_mode = *mode;
+        *mode = before;
+        return FAKE_CUDA_OK;
 }
 
 CU(cuCtxGetDevice, (int *ret_device))

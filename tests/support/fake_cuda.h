@@ -42,6 +42,7 @@ enum fake_cuda_result {
         FAKE_CUDA_NOT_REGISTERED = 713,
         FAKE_CUDA_LAUNCH_FAILED = 719,
         FAKE_CUDA_NOT_SUPPORTED = 801,
+        FAKE_CUDA_CAPTURE_UNSUPPORTED = 900,
 };
 
 /* ---- faults ---- */
@@ -70,6 +71,13 @@ bool fake_cuda_wait_queued(unsigned n);
 /* Each copy and each kernel takes so much longer. */
 void fake_cuda_slow(uint64_t ns);
 
+/*
+ * As if some other thread captured a graph, in the mode that torch takes: threads that did not
+ * say that they have nothing to do with it (cuThreadExchangeStreamCaptureMode) are refused what
+ * might, and spoil it.
+ */
+void fake_cuda_capture(bool is_capturing);
+
 /* What cuDeviceGetAttribute answers, for all devices. */
 void fake_cuda_set_attribute(int attribute, int value);
 
@@ -89,6 +97,7 @@ struct fake_cuda_figures {
         uint32_t blocks_max;    /* of one kernel */
         uint32_t n_streams, n_events, n_modules, n_contexts; /* alive */
         uint64_t device_bytes;                               /* allocated */
+        uint64_t n_spoilt; /* calls that spoilt a graph */
 };
 
 void fake_cuda_figures(struct fake_cuda_figures *ret_figures);

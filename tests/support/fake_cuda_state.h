@@ -83,7 +83,7 @@ struct fake_range {
 struct fake_state {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        bool is_initialized, is_held;
+        bool is_initialized, is_held, is_capturing;
         int n_devices;
         struct fake_context primary[FAKE_DEVICES_MAX];
         LIST_HEAD(, fake_range) ranges;

@@ -77,6 +77,11 @@ static cu_result pop(cu_context *ret_context)
         return 0;
 }
 
+static cu_result capture_mode(int *mode)
+{
+        return 0;
+}
+
 static void let_go(struct kvt__mapping *mapping)
 {
         pthread_mutex_lock(&driver.lock);
@@ -96,6 +101,7 @@ static const struct cuda_driver table = {.host_register = host_register,
                                          .host_address = host_address,
                                          .primary_retain = retain,
                                          .primary_release = release,
+                                         .capture_mode = capture_mode,
                                          .context_push = push,
                                          .context_pop = pop};
 
