@@ -31,3 +31,19 @@ def test_what_comes_back_is_what_was_computed(daemon, tmp_path, name, extra, fou
     same(again, plain, TOLERANCE.get(name, 0.0))
     assert again[0]["found"] == found * second.block_tokens
     second.close()
+
+
+def test_with_a_codec_the_states_are_exact_and_the_answer_is_close(daemon, tmp_path):
+    name = "qwen3_next"
+    make(tmp_path / name, MODELS[name])
+    extra = dict(kvtier_socket=daemon.socket, kvtier_codec="fp8-tile128")
+    options = dict(OPTIONS.get(name, {}), model=str(tmp_path / name), extra=extra)
+    engine = Engine(tmp_path / f"{name}.log", **options)
+    ids = prompt(3 * engine.block_tokens + 7, name)
+    plain = engine.generate(ids, skip=True)
+    engine.forget()
+    again = engine.generate(ids)
+    assert again[0]["found"] == 3 * engine.block_tokens
+    same(again, plain, 0.05)
+    assert again[0]["logprobs"] != plain[0]["logprobs"]
+    engine.close()
