@@ -43,7 +43,11 @@
 extern "C" {
 #endif
 
-/* How bytes go between pages and the arena. Append only. */
+/*
+ * How bytes go between pages and the arena. Copies and staging hardly slow down what else runs
+ * on the GPU; KERNEL holds its SMs while it waits for the bus, and products of matrices, which
+ * count on all SMs, took up to five times as long beside it. Append only.
+ */
 enum kvt_cuda_strategy {
         KVT_CUDA_PLAIN = 0,  /* one cuMemcpyAsync for each run of neighbours */
         KVT_CUDA_BATCH = 1,  /* cuMemcpyBatchAsync (drivers for CUDA 12.8 and later) */
