@@ -676,6 +676,43 @@ static void hold_and_wait(struct child *self, void *argument)
         child_hear(self); /* is killed here */
 }
 
+static void close_while_it_hangs(struct child *self, void *argument)
+{
+        struct kvt_cuda_options options = options_of(1u << KVT_CUDA_KERNEL);
+        const struct shape *shape = shape_named(SHAPE);
+        char why[GPU_WHY_BYTES];
+        uint64_t began;
+
+        ck_assert_msg(gpu_open(&gpu, 0, why), "%s", why);
+        gpu_engine_open(&engine, shape, &gpu, gpu_engine_session(shape, fixture.socket), &options);
+        gpu_engine_wait_registered(&engine);
+        n_objects = gpu_engine_objects(&engine, 1, objects, slots);
+        fake_cuda_hold(true);
+        submit(true, NULL, NULL);
+        ck_assert(fake_cuda_wait_queued(1));
+        began = daemon_now_ms();
+        kvt_close(engine.session);
+        child_say(self, daemon_now_ms() - began);
+        child_hear(self); /* is killed here */
+}
+
+START_TEST(a_gpu_that_hangs_does_not_hang_the_close_and_keeps_its_leases)
+{
+        struct child child;
+
+        gpu_daemon_init(&fixture, NULL);
+        child_start(&child, close_while_it_hangs, NULL);
+        ck_assert_uint_lt(child_hear(&child), 20000);
+        daemon_wait_number(&fixture, "quarantined", 1);
+        ck_assert_uint_gt(daemon_number(&fixture, "host.quarantined_bytes"), 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "objects"), 0);
+        child_kill(&child);
+        daemon_wait_number(&fixture, "host.quarantined_bytes", 0);
+        daemon_wait_number(&fixture, "host.leased_bytes", 0);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 START_TEST(a_process_killed_in_mid_copy_stores_nothing_and_keeps_nothing)
 {
         struct child child;
@@ -734,6 +771,7 @@ int main(void)
                 a_cancelled_store_completes_when_its_copies_have_ended,
                 a_session_may_be_closed_in_mid_copy,
                 a_context_lost_in_mid_copy_quarantines_its_leases_until_the_process_is_gone,
+                a_gpu_that_hangs_does_not_hang_the_close_and_keeps_its_leases,
                 a_process_killed_in_mid_copy_stores_nothing_and_keeps_nothing,
                 a_forked_child_may_not_use_the_parents_gpu,
                 NULL,
