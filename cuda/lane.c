@@ -112,7 +112,10 @@ static void learn_rate(struct lane *lane, struct lane_slot *slot, bool is_done)
         slot->was_seen = true;
 }
 
-/* Has the event come that the job waits for? Errors are for whoever issues it. */
+/*
+ * Has the event come that the job waits for? Errors are for whoever issues it. The lock goes
+ * away meanwhile: after that an abandoned lane has no jobs and tasks to be looked at.
+ */
 static bool has_come(struct lane *lane, const struct kvt__page_job *job)
 {
         cu_result error;
@@ -157,6 +160,8 @@ static void collect(struct lane *lane)
                         finish_slot(lane, slot);
                 else if (slot->waits)
                         slot->waits = !has_come(lane, slot->tasks[0]->job);
+                if (lane->is_abandoned)
+                        return;
         }
 }
 
@@ -277,9 +282,12 @@ static struct lane_task *ready_task(struct lane *lane)
 {
         struct lane_task *task;
 
-        TAILQ_FOREACH(task, &lane->active, link)
-                if (!task->is_issued && has_come(lane, task->job) && !lane->is_abandoned)
-                        return task;
+        TAILQ_FOREACH(task, &lane->active, link) {
+                bool comes = !task->is_issued && has_come(lane, task->job);
+
+                if (comes || lane->is_abandoned)
+                        return lane->is_abandoned ? NULL : task;
+        }
         return NULL;
 }
 
@@ -291,11 +299,14 @@ static struct kvt__page_job *ready_job(struct lane *lane)
 
         STAILQ_FOREACH(job, &lane->jobs, link)
         {
-                if (n++ == JOBS_LOOKED_AT || lane->is_abandoned)
+                bool comes;
+
+                if (n++ == JOBS_LOOKED_AT)
                         return NULL;
                 if (last && last->after == job->after)
                         continue;
-                if (has_come(lane, job))
+                comes = has_come(lane, job);
+                if (comes || lane->is_abandoned)
                         return lane->is_abandoned ? NULL : job;
                 last = job;
         }
@@ -501,7 +512,8 @@ static bool issue(struct lane *lane)
                 return false;
         slot->waits = waits;
         fill(lane, slot, task);
-        issue_slot(lane, slot);
+        if (!lane->is_abandoned)
+                issue_slot(lane, slot);
         return true;
 }
 
