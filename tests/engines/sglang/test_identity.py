@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -171,6 +172,28 @@ def test_what_the_server_was_told_is_part_of_it(monkeypatch):
     assert told.revision.startswith("abc;quantization=fp8;overrides=")
     assert told.revision.endswith(";dummy weights")
     assert (told.model_dtype, told.draft_tokens) == ("bfloat16", 4)
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        # Pools of either are tensors of uint8.
+        (dict(kv_cache_dtype="fp8_e4m3"), dict(kv_cache_dtype="fp8_e5m2")),
+        (dict(quantization_param_path="/scales"), {}),
+        (dict(speculative_draft_model_revision="abc"), {}),
+        # Both served under the name that config_of() gives.
+        (dict(model_path="/models/a"), dict(model_path="/models/b")),
+        (dict(model_path="/m" * 1000 + "/a"), dict(model_path="/m" * 1000 + "/b")),
+    ],
+)
+def test_what_no_pool_shows_is_told_apart(monkeypatch, one, other):
+    def told(facts):
+        monkeypatch.setattr(identity, "get_server_args", lambda: SimpleNamespace(**facts))
+        return layout(mha(dtype=torch.uint8))
+
+    assert told(one).groups == told(other).groups
+    assert told(one) == told(dict(one)) != told(other)
+    assert len(told(one).revision) <= 1024
 
 
 # ---- ranks ----

@@ -34,9 +34,13 @@ WINDOWS = (
 )  # fmt: skip
 #: What decides the bytes beside the model's name, as the user has set it.
 SERVER_FACTS = (
-    "quantization", "attention_backend", "prefill_attention_backend", "decode_attention_backend",
-    "speculative_algorithm", "speculative_draft_model_path", "mamba_ssm_dtype",
-    "enable_dp_attention",
+    # Models are served under any name; all pools of FP8 are bytes, whichever FP8 it is.
+    "model_path", "quantization", "modelopt_quant", "rl_quant_profile",
+    "kv_cache_dtype", "quantization_param_path", "qsa_indexer_dtype",
+    "attention_backend", "prefill_attention_backend", "decode_attention_backend",
+    "speculative_algorithm", "speculative_draft_model_path", "speculative_draft_model_revision",
+    "speculative_draft_model_quantization", "speculative_draft_kv_cache_dtype",
+    "mamba_ssm_dtype", "enable_int8_mamba_checkpoint", "enable_dp_attention",
 )  # fmt: skip
 
 
@@ -141,9 +145,10 @@ def _server_facts(weights: str) -> dict[str, Any]:
         facts.append(f"overrides={hashlib.sha256(str(overrides).encode()).hexdigest()[:32]}")
     if getattr(args, "load_format", None) == "dummy":
         facts.append("dummy weights")
-    revision = [getattr(args, "revision", None), weights, *facts]
+    if len(told := ";".join(facts)) > 512:
+        told = hashlib.sha256(told.encode()).hexdigest()
     return dict(
-        revision=";".join(filter(None, revision)),
+        revision=";".join(filter(None, (getattr(args, "revision", None), weights, told))),
         model_dtype=str(getattr(args, "dtype", "")),
         draft_tokens=getattr(args, "speculative_num_draft_tokens", None) or 0,
     )
