@@ -15,7 +15,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kvtierd import Daemon  # noqa: E402
-from models import HAS_STATE, MODELS, OPTIONS, TOLERANCE, make  # noqa: E402
+from models import (  # noqa: E402
+    ATTENTION_ONLY,
+    FEW_BLOCKS,
+    MODELS,
+    OPTIONS,
+    TOLERANCE,
+    make,
+)
 
 HERE = Path(__file__).parent
 SALTS = ("tenant one", "tenant two")
@@ -105,9 +112,7 @@ class Case:
 
     def __init__(self, name, daemon, folder):
         self.name, self.daemon, self.folder = name, daemon, folder
-        self.has_state = name in HAS_STATE
-        #: More than one prompt of `many` takes, and less than all.
-        self.few_blocks = 12 if name in ("qwen3", "deepseek_v3") else 24
+        self.attention_only = name in ATTENTION_ONLY
         model = folder / name
         make(model, MODELS[name])
         self.options = dict(
@@ -119,8 +124,8 @@ class Case:
         self.salted = self.prompt(3, 5)
         self.plain = self.uncached(first, self.boundaries)
         [self.plain_salted] = first.generate(self.salted, salts=SALTS[:1], skip=True)
-        self.many = [self.prompt(6, 10 + i) for i in range(4)]
-        self.plain_many = self.uncached(first, self.many)
+        self.many = [self.prompt(6, 3 + i) for i in range(8)]
+        self.plain_many = [self.uncached(first, [ids])[0] for ids in self.many]
         self.stored = first.ask(stored=True)
         first.close()
         self.engine = self.start("second")
@@ -128,8 +133,8 @@ class Case:
     def start(self, which, **options):
         return Engine(self.folder / f"{which}.log", **{**self.options, **options})
 
-    def same(self, answers, references):
-        same(answers, references, TOLERANCE.get(self.name, 0.0))
+    def same(self, answers, references, tolerances=TOLERANCE):
+        same(answers, references, tolerances.get(self.name, 0.0))
 
     def prompt(self, blocks, more):
         return prompt(blocks * self.block + more, self.name)
@@ -169,7 +174,7 @@ def neighbour(case):
     """A third process, beside the second, with few blocks; the daemon was restarted before."""
     case.daemon.restart()
     engine = case.start(
-        "third", max_model_len=8 * case.block, num_gpu_blocks_override=case.few_blocks
+        "third", max_model_len=8 * case.block, num_gpu_blocks_override=FEW_BLOCKS[case.name]
     )
     yield engine
     engine.close()

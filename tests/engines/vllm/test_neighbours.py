@@ -2,6 +2,7 @@
 """Engines of one model on one daemon that share some things and not others."""
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,11 +14,7 @@ from conftest import Engine, found, prompt, same
 from kvtierd import Daemon, eventually, free_port
 from models import MODELS, make, make_adapter, make_tokenizer
 
-#: As client/python/docs/vllm.md has it.
-DOCUMENTED = (
-    '{"kv_connector": "KvtierConnector", "kv_connector_module_path": "kvtier.vllm", '
-    '"kv_role": "kv_both"}'
-)
+DOCUMENTATION = Path(__file__).parents[3] / "client/python/docs/vllm.md"
 BLOCKS = 4
 
 
@@ -94,6 +91,12 @@ def test_pages_of_another_precision_are_not_found(street):
     same(is_found_by(street.engine, ids), plain)
 
 
+def documented():
+    """The one line that a user adds."""
+    [line, *_] = re.findall(r"--kv-transfer-config '(\{.*?\})'", DOCUMENTATION.read_text(), re.S)
+    return line
+
+
 class Server:
     """`vllm serve`, as a user starts it."""
 
@@ -101,7 +104,7 @@ class Server:
         self.url = f"http://127.0.0.1:{free_port()}"
         self.log = street.folder / "server.log"
         command = [Path(sys.executable).with_name("vllm"), "serve", street.model]
-        command += ["--kv-transfer-config", DOCUMENTED, "--enable-prompt-tokens-details"]
+        command += ["--kv-transfer-config", documented(), "--enable-prompt-tokens-details"]
         command += ["--port", self.url.rpartition(":")[2], "--max-model-len", "2048"]
         command += ["--enforce-eager"]
         with open(self.log, "w") as file:
