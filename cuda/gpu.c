@@ -194,8 +194,9 @@ static int start_lanes(struct gpu *gpu)
                 return r;
         r = lane_start(&gpu->lanes[KVT_CUDA_LOAD]);
         if (r) {
+                /* It has no jobs to wait for. */
                 lane_close(&gpu->lanes[KVT_CUDA_STORE], 0);
-                lane_join(&gpu->lanes[KVT_CUDA_STORE], 0);
+                lane_join(&gpu->lanes[KVT_CUDA_STORE], INT64_MAX);
         }
         return r;
 }
