@@ -418,21 +418,35 @@ static void fill(struct lane *lane, struct lane_slot *slot, struct lane_task *ta
                 task = fits(lane, slot) ? begin_job(lane, STAILQ_FIRST(&lane->jobs)) : NULL;
 }
 
-/* The caller's events, behind this slot and those before it. Without the lock. */
-static void record_done(struct lane *lane, struct lane_slot *slot)
+/* Of the caller's, as long as the jobs are there. */
+struct events {
+        cu_event after;
+        cu_event done[SLOT_JOBS];
+};
+
+static struct events events_of(const struct lane_slot *slot)
+{
+        struct events events = {.after = slot->tasks[0]->job->after};
+
+        for (uint32_t i = 0; i < slot->n_tasks; i++)
+                events.done[i] = slot->tasks[i]->job->done;
+        return events;
+}
+
+/* Behind this slot and those before it. Without the lock. */
+static void record_done(struct lane *lane, struct lane_slot *slot, const struct events *events)
 {
         const struct cuda_driver *driver = lane->kit.slot->driver;
 
         for (uint32_t i = 0; i < slot->n_tasks; i++) {
                 struct lane_task *task = slot->tasks[i];
-                cu_event done = task->job->done;
                 cu_result error;
 
-                if (!done || task->has_failed)
+                if (!events->done[i] || task->has_failed)
                         continue;
                 error = driver->stream_wait(lane->tail, slot->slot.event, 0);
                 if (!error && task->is_issued)
-                        error = driver->event_record(done, lane->tail);
+                        error = driver->event_record(events->done[i], lane->tail);
                 if (!error)
                         continue;
                 lane->kit.on_error(lane->kit.error_context, error, cuda_error_loses_context(error));
@@ -462,18 +476,22 @@ static void set_due(struct lane *lane, struct lane_slot *slot)
         slot->was_seen = false;
 }
 
-/* What the tasks and their jobs are is the thread's until it is abandoned. */
+/* Jobs are gone, and the caller's events with them, once the lane has been abandoned. */
 static void issue_slot(struct lane *lane, struct lane_slot *slot)
 {
-        cu_event after = slot->tasks[0]->job->after;
+        struct events events = events_of(slot);
         cu_result error;
 
         pthread_mutex_unlock(&lane->lock);
-        error = slot_issue(&slot->slot, after);
+        error = slot_issue(&slot->slot, events.after);
         if (error)
                 fail_slot(lane, slot, error);
-        else
-                record_done(lane, slot);
+        pthread_mutex_lock(&lane->lock);
+        if (lane->is_abandoned)
+                return;
+        pthread_mutex_unlock(&lane->lock);
+        if (!error)
+                record_done(lane, slot, &events);
         pthread_mutex_lock(&lane->lock);
         if (!lane->is_abandoned)
                 set_due(lane, slot);

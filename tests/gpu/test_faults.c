@@ -600,6 +600,52 @@ START_TEST(a_session_may_be_closed_in_mid_copy)
 }
 END_TEST
 
+/* Until @name has been called so often. */
+static void wait_called(const char *name, uint64_t n)
+{
+        for (uint64_t deadline = daemon_now_ms() + DAEMON_PATIENCE_MS; fake_cuda_calls(name) < n;
+             daemon_pause())
+                ck_assert_msg(daemon_now_ms() < deadline, "%s is called no more", name);
+}
+
+/* Where the driver is not just at the event, it may be destroyed once the call is over. */
+static void close_while_hanging(const char *function, bool is_at_event)
+{
+        uint64_t n_left;
+        cu_event done;
+
+        begin(KVT_CUDA_PLAIN);
+        done = gpu_event(&gpu);
+        if (is_at_event)
+                write_behind(done, 1);
+        fake_cuda_hang(function);
+        submit(true, done, done);
+        ck_assert(fake_cuda_wait_hanging());
+        kvt_close(engine.session);
+        if (!is_at_event)
+                destroy(done);
+        n_left = fake_cuda_calls("cuCtxPopCurrent");
+        fake_cuda_hang(NULL);
+        wait_called("cuCtxPopCurrent", n_left + 1);
+        daemon_wait_number(&fixture, "sessions", 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "objects"), 0);
+        /* What has not begun is given back. */
+        ck_assert_int_eq(daemon_number(&fixture, "host.quarantined_bytes") > 0, !is_at_event);
+        daemon_fixture_deinit(&fixture);
+}
+
+START_TEST(a_driver_that_hangs_in_a_copy_does_not_hang_the_close)
+{
+        close_while_hanging("cuMemcpyAsync", false);
+}
+END_TEST
+
+START_TEST(a_driver_that_hangs_in_a_query_does_not_hang_the_close)
+{
+        close_while_hanging("cuEventQuery", true);
+}
+END_TEST
+
 /* ---- contexts and processes that end ---- */
 
 static void lose_context(struct child *self, void *argument)
@@ -770,6 +816,8 @@ int main(void)
                 a_graph_that_the_application_captures_is_not_spoilt,
                 a_cancelled_store_completes_when_its_copies_have_ended,
                 a_session_may_be_closed_in_mid_copy,
+                a_driver_that_hangs_in_a_copy_does_not_hang_the_close,
+                a_driver_that_hangs_in_a_query_does_not_hang_the_close,
                 a_context_lost_in_mid_copy_quarantines_its_leases_until_the_process_is_gone,
                 a_gpu_that_hangs_does_not_hang_the_close_and_keeps_its_leases,
                 a_process_killed_in_mid_copy_stores_nothing_and_keeps_nothing,

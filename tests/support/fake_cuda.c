@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "tests/support/fake_cuda_state.h"
 
@@ -11,6 +12,7 @@
 #define FUNCTIONS_MAX  128u
 #define ATTRIBUTES_MAX 160
 #define STACK_MAX      8
+#define HANG_WAIT_S    10u
 
 struct fault {
         char name[48];
@@ -33,6 +35,8 @@ static struct fault faults[FAULTS_MAX];
 static struct count counts[FUNCTIONS_MAX];
 static int attributes[ATTRIBUTES_MAX];
 static bool attribute_is_set[ATTRIBUTES_MAX];
+static const char *hanging; /* a function, or NULL */
+static unsigned n_hanging;  /* calls of it */
 static _Thread_local struct fake_context *stack[STACK_MAX];
 static _Thread_local int depth;
 static _Thread_local int capture_mode; /* 0: what every thread captures is this one's, too */
@@ -52,6 +56,15 @@ _Noreturn void fake_misuse(const char *what)
 {
         fprintf(stderr, "fake_cuda: %s\n", what);
         abort();
+}
+
+static void fake_wait_a_second(void)
+{
+        struct timespec next;
+
+        clock_gettime(CLOCK_REALTIME, &next);
+        next.tv_sec++;
+        pthread_cond_timedwait(&fake.changed, &fake.lock, &next);
 }
 
 /* ---- faults ---- */
@@ -176,6 +189,25 @@ void fake_cuda_capture(bool is_capturing)
         fake_unlock();
 }
 
+void fake_cuda_hang(const char *name)
+{
+        fake_lock();
+        hanging = name;
+        fake_unlock();
+}
+
+bool fake_cuda_wait_hanging(void)
+{
+        bool is_hanging;
+
+        fake_lock();
+        for (unsigned i = 0; !n_hanging && i < HANG_WAIT_S; i++)
+                fake_wait_a_second();
+        is_hanging = n_hanging;
+        fake_unlock();
+        return is_hanging;
+}
+
 void fake_cuda_set_attribute(int attribute, int value)
 {
         fake_lock();
@@ -250,6 +282,15 @@ static int find_fault(const char *name, enum fake_needs needs)
         return context->lost;
 }
 
+static void hang(const char *name)
+{
+        n_hanging++;
+        pthread_cond_broadcast(&fake.changed);
+        while (hanging && !strcmp(hanging, name))
+                pthread_cond_wait(&fake.changed, &fake.lock);
+        n_hanging--;
+}
+
 int fake_enter(const char *name, enum fake_needs needs)
 {
         char plain[48];
@@ -260,6 +301,8 @@ int fake_enter(const char *name, enum fake_needs needs)
                 fake_misuse("the driver is called from a host function");
         fake_lock();
         count_of(plain)->n++;
+        if (hanging && !strcmp(hanging, plain))
+                hang(plain);
         result = find_fault(plain, needs);
         if (result)
                 fake_unlock();

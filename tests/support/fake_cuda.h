@@ -78,6 +78,13 @@ void fake_cuda_slow(uint64_t ns);
  */
 void fake_cuda_capture(bool is_capturing);
 
+/*
+ * Calls of the driver's function @name begin when it is taken back, with NULL; false: there was
+ * none in ten seconds.
+ */
+void fake_cuda_hang(const char *name);
+bool fake_cuda_wait_hanging(void);
+
 /* What cuDeviceGetAttribute answers, for all devices. */
 void fake_cuda_set_attribute(int attribute, int value);
 
