@@ -55,9 +55,15 @@ def names(algorithm, **identity):
 def engine(rank):
     changed = SimpleNamespace(
         model_config=SimpleNamespace(
-            hf_config_path=None, hf_overrides=dict(rope_theta=5e5, layers=dict(b=1, a=2))
+            hf_config_path=None,
+            hf_overrides=dict(rope_theta=5e5, layers=dict(b=1, a=2)),
+            code_revision=None,
+            model_class_overrides={},
+            quantization_config=None,
+            hf_text_config=SimpleNamespace(model_type="qwen3"),
         ),
         load_config=SimpleNamespace(load_format="auto"),
+        speculative_config=None,
     )
     return Engine(
         identity=dict(

@@ -19,7 +19,14 @@ from vllm.v1.kv_offload.base import OffloadingManager, OffloadingWorker
 from vllm.v1.kv_offload.tiering.base import SecondaryTierManager
 
 from kvtier import Codec
-from kvtier.vllm.engine import Refused, check, chosen_backends, group_facts, model_changes
+from kvtier.vllm.engine import (
+    Refused,
+    check,
+    chosen_backends,
+    group_facts,
+    kernel_layout,
+    model_changes,
+)
 from kvtier.vllm.manager import KvtierManager
 from kvtier.vllm.searches import SEARCHES, Searches
 from kvtier.vllm.tier import KvtierTier
@@ -35,19 +42,38 @@ def configuration(
     load_format="auto",
     latent=False,
     backend=None,
+    model=None,
+    draft=None,
+    interleave=1,
     **backend_per_kind,
 ):
+    facts = dict(
+        hf_config_path=hf_config_path,
+        code_revision=None,
+        model_class_overrides={},
+        quantization=None,
+        quantization_config=None,
+        hf_text_config=SimpleNamespace(model_type="qwen3"),
+        original_max_model_len=None,
+        max_model_len=4096,
+        override_generation_config={},
+    )
     return SimpleNamespace(
         cache_config=SimpleNamespace(
             prefix_caching_hash_algo=algorithm, enable_prefix_caching=caching
         ),
-        parallel_config=SimpleNamespace(pipeline_parallel_size=pipeline),
+        parallel_config=SimpleNamespace(
+            pipeline_parallel_size=pipeline,
+            prefill_context_parallel_size=1,
+            decode_context_parallel_size=2 if interleave > 1 else 1,
+            cp_kv_cache_interleave_size=interleave,
+        ),
         model_config=SimpleNamespace(
             hf_overrides=overrides if callable(overrides) else dict(overrides),
-            hf_config_path=hf_config_path,
             use_mla=latent,
-            quantization=None,
+            **{**facts, **(model or {})},
         ),
+        speculative_config=draft,
         load_config=SimpleNamespace(load_format=load_format),
         attention_config=AttentionConfig(backend=backend, backend_per_kind=backend_per_kind),
         use_v2_model_runner=False,
@@ -91,18 +117,59 @@ def test_a_model_that_a_function_changes_has_to_be_named():
     check(configuration(overrides=lambda config: config), offloading(), weights="longer")
 
 
+def draft(method, model):
+    return SimpleNamespace(method=method, model=model, revision=None, quantization=None)
+
+
 @pytest.mark.parametrize(
     "change",
     [
         dict(overrides=dict(rope_theta=5e5)),
         dict(hf_config_path="elsewhere"),
         dict(load_format="dummy"),
+        dict(model=dict(code_revision="abc")),
+        dict(model=dict(model_class_overrides={"Qwen3ForCausalLM": "elsewhere:Model"})),
+        dict(model=dict(quantization_config={"linear": "fp8"})),
+        dict(draft=draft("eagle3", "/drafts/a")),
     ],
 )
 def test_a_model_that_is_changed_is_another(change):
     plain = model_changes(configuration())
     assert model_changes(configuration(**change)) != plain
     assert model_changes(configuration(**change)) == model_changes(configuration(**change))
+
+
+def test_drafts_are_told_apart():
+    one, other = (
+        model_changes(configuration(draft=draft("eagle3", path))) for path in ("/a", "/b")
+    )
+    assert one != other
+
+
+LONG_ROPE = SimpleNamespace(model_type="phi3", rope_parameters={"rope_type": "longrope"})
+LLAMA_4 = SimpleNamespace(model_type="llama4_text", rope_parameters={"rope_type": "llama3"})
+LLAMA_3 = SimpleNamespace(model_type="llama", rope_parameters={"rope_type": "llama3"})
+
+
+@pytest.mark.parametrize("text, differs", [(LONG_ROPE, True), (LLAMA_4, True), (LLAMA_3, False)])
+def test_a_length_that_the_model_goes_by_is_told_apart(text, differs):
+    """Their keys are turned by other factors when longer prompts may come."""
+
+    def changes(length, given=None):
+        facts = dict(
+            hf_text_config=text, max_model_len=length, original_max_model_len=given
+        )
+        return model_changes(configuration(model=facts))
+
+    assert (changes(4096) != changes(131072)) == differs
+    # Made for all of its length, whatever the memory has room for.
+    assert changes(4096, -1) == changes(8192, -1)
+    assert (changes(4096, -1) != changes(4096)) == differs
+
+
+def test_ranks_that_deal_out_tokens_otherwise_are_told_apart():
+    one, other = (kernel_layout(configuration(interleave=n), offloading()) for n in (2, 16))
+    assert one != other
 
 
 @pytest.mark.parametrize(

@@ -251,11 +251,14 @@ def _identity(vllm_config: Any, offloading: Any, weights: str) -> dict[str, Any]
 
 
 def kernel_layout(vllm_config: Any, offloading: Any) -> str:
-    facts = (
+    parallel = vllm_config.parallel_config
+    facts = [
         ("layout", offloading.kv_cache_layout),
         ("quantization", vllm_config.model_config.quantization),
         ("runner", "2" if vllm_config.use_v2_model_runner else "1"),
-    )
+    ]
+    if parallel.prefill_context_parallel_size * parallel.decode_context_parallel_size > 1:
+        facts.append(("interleave", parallel.cp_kv_cache_interleave_size))
     return " ".join(f"{name}={value}" for name, value in facts)
 
 
@@ -280,11 +283,40 @@ def model_changes(vllm_config: Any) -> str:
     if model.hf_config_path:
         changes.append(f"config={_short_digest(model.hf_config_path)}")
     if model.hf_overrides and not callable(model.hf_overrides):
-        text = json.dumps(model.hf_overrides, sort_keys=True, default=str)
-        changes.append(f"overrides={_short_digest(text)}")
+        changes.append(f"overrides={_digest_of(model.hf_overrides)}")
     if vllm_config.load_config.load_format == "dummy":
         changes.append("dummy weights")
-    return ";".join(changes)
+    if model.code_revision:
+        changes.append(f"code={model.code_revision}")
+    if model.model_class_overrides:
+        changes.append(f"classes={_digest_of(model.model_class_overrides)}")
+    if model.quantization_config:
+        changes.append(f"quantization={_digest_of(model.quantization_config)}")
+    return ";".join(changes + _by_length(model) + _draft(vllm_config.speculative_config))
+
+
+def _by_length(model: Any) -> list[str]:
+    """Of models that compute otherwise when longer prompts may come."""
+    text = model.hf_text_config
+    is_llama4 = str(getattr(text, "model_type", "")).startswith("llama4")
+    if not is_llama4 and "longrope" not in str(getattr(text, "rope_parameters", "")):
+        return []
+    # Fitted to the memory (-1) when the model has been made, with all the length that it has.
+    length = "whole" if model.original_max_model_len == -1 else model.max_model_len
+    tuning = model.override_generation_config.get("attn_temperature_tuning", "")
+    return [f"max_model_len={length}", f"tuning={tuning}"]
+
+
+def _draft(speculative: Any) -> list[str]:
+    """Its layers are in the cache, too."""
+    if not speculative:
+        return []
+    facts = (speculative.method, speculative.model, speculative.revision, speculative.quantization)
+    return [f"draft={_digest_of(facts)}"]
+
+
+def _digest_of(value: Any) -> str:
+    return _short_digest(json.dumps(value, sort_keys=True, default=str))
 
 
 def _short_digest(text: str) -> str:
