@@ -3,8 +3,8 @@
 
 #include "cuda/measure.h"
 
-#define SLOTS      3u
-#define SCRATCH    (UINT64_C(16) << 20) /* of the arena's stand-in; pages lie twice as wide */
+#define SLOTS      2u
+#define SCRATCH    (SLOTS * SLOT_BYTES) /* of the arena's stand-in; pages lie twice as wide */
 #define TOTAL      (UINT64_C(32) << 20) /* moved in a round: enough to fill the slots */
 #define SLOT_BYTES (UINT64_C(8) << 20)  /* at most: no more than its staging buffer */
 #define RUNS_MAX   512u /* of what goes one by one, so that 4 KiB take no longer than 2 MiB */
