@@ -109,9 +109,19 @@ static int place(void *context, const void *base, uint64_t bytes, uint32_t *ret_
         return r ? r : 1;
 }
 
+/* A map may have been made before another registering, of a GPU that is not in use now. */
+static struct gpu *gpu_for(struct cuda *cuda, uint32_t ordinal)
+{
+        struct gpu *gpu = cuda_find_gpu(cuda, ordinal);
+
+        for (uint32_t i = 0; !gpu; i++)
+                gpu = cuda_find_gpu(cuda, i);
+        return gpu;
+}
+
 static void submit(void *context, struct kvt__page_job *job)
 {
-        struct gpu *gpu = cuda_find_gpu(context, job->place);
+        struct gpu *gpu = gpu_for(context, job->place);
 
         lane_submit(&gpu->lanes[job->is_store ? KVT_CUDA_STORE : KVT_CUDA_LOAD], job);
 }

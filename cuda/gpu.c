@@ -146,6 +146,7 @@ static cu_result make_lanes(struct gpu *gpu)
         struct lane_kit kit = {
                 .slot = &gpu->slot_kit,
                 .context = gpu->context,
+                .ordinal = gpu->ordinal,
                 .registry = gpu->kit.registry,
                 .choice = &gpu->choice,
                 .session = gpu->kit.session,

@@ -91,8 +91,9 @@ KVT_API enum kvt_status kvt_cuda_register(struct kvt_session *session,
 /*
  * Takes the device away: calls in flight end, those on GPU memory that come later fail
  * (KVT_UNSUPPORTED for each object). kvt_close() does the same. Waits for copies in flight, at
- * most two seconds, and for the last piece to be unregistered. Not beside kvt_close() or
- * kvt_page_map_new().
+ * most two seconds, and for the last piece to be unregistered. Not beside kvt_close(),
+ * kvt_page_map_new() or other functions of this header. Objects of maps of a GPU that a later
+ * kvt_cuda_register() does not have fail (KVT_IO_ERROR).
  */
 KVT_API void kvt_cuda_unregister(struct kvt_session *session);
 

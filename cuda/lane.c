@@ -201,7 +201,8 @@ static bool ends_at_once(const struct lane *lane, const struct kvt__page_job *jo
         bool has_stopped = atomic_load_explicit(job->stop, memory_order_relaxed);
 
         *ret_end = has_stopped ? KVT__PAGE_STOPPED : KVT__PAGE_FAILED;
-        return has_stopped || (converts(job) && !lane->converts);
+        return has_stopped || job->place != lane->kit.ordinal ||
+               (converts(job) && !lane->converts);
 }
 
 /* Of the first jobs those end here that are not to be copied at all. */
@@ -314,9 +315,16 @@ static struct kvt__page_job *ready_job(struct lane *lane)
 }
 
 /*
- * What has to wait is issued to wait on the GPU; but not what goes through the driver's own
- * buffers, which would make this thread wait.
+ * Not what goes through the driver's own buffers, which would make this thread wait; nor what
+ * is staged on its way to the arena, for which the copies of all slots behind it would wait.
  */
+static bool may_wait_there(struct lane *lane, const struct kvt__page_job *job)
+{
+        return is_registered(lane, &job->list) &&
+               (!lane->is_store || strategy_of(lane, job, true) != KVT_CUDA_STAGED);
+}
+
+/* What has to wait is issued to wait on the GPU, if it may. */
 static struct lane_task *waiting_task(struct lane *lane)
 {
         struct lane_task *task = open_task(lane);
@@ -330,7 +338,7 @@ static struct lane_task *waiting_task(struct lane *lane)
         if (task)
                 return task->is_registered ? task : NULL;
         job = next_job(lane);
-        return job && is_registered(lane, &job->list) ? begin_job(lane, job) : NULL;
+        return job && may_wait_there(lane, job) ? begin_job(lane, job) : NULL;
 }
 
 static struct lane_task *next_task(struct lane *lane, bool *ret_waits)
@@ -405,6 +413,7 @@ static bool fits(struct lane *lane, const struct lane_slot *slot)
 
         return job && job->after == slot->tasks[0]->job->after &&
                slot->slot.bytes < slot->slot.bytes_max && converts(job) == slot->slot.converts &&
+               (!slot->waits || may_wait_there(lane, job)) &&
                strategy_of(lane, job, is_registered(lane, &job->list)) == slot->slot.strategy;
 }
 

@@ -11,8 +11,8 @@
  * thread, which would have to take the session's lock.
  *
  * Jobs whose caller's event has come go before those that would still wait for theirs. Where
- * nothing else is to be done, these are issued, too, to begin without the thread; they never
- * take more than half of the slots.
+ * nothing else is to be done, these are issued, too, to begin without the thread, unless what
+ * comes behind them would have to wait with them; they never take more than half of the slots.
  *
  * What of a job had begun when the GPU was lost is KVT__PAGE_LOST; what had not is
  * KVT__PAGE_FAILED.
@@ -42,6 +42,7 @@
 struct lane_kit {
         const struct slot_kit *slot;
         cu_context context;
+        uint32_t ordinal; /* jobs of another GPU fail */
         struct registry *registry;
         const struct choice *choice;
         struct kvt_session *session;

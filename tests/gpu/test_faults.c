@@ -141,6 +141,27 @@ static void expect_round_trip(uint64_t first)
 
 /* ---- what registering meets ---- */
 
+START_TEST(a_map_of_a_gpu_that_is_not_in_use_any_more_fails_its_objects)
+{
+        struct kvt_cuda_options options = options_of(0);
+        const struct shape *shape = shape_named(SHAPE);
+        char why[GPU_WHY_BYTES];
+        uint32_t other = 0;
+
+        gpu_daemon_init(&fixture, NULL);
+        ck_assert_msg(gpu_open(&gpu, 1, why), "%s", why);
+        gpu_engine_open(&engine, shape, &gpu, gpu_engine_session(shape, fixture.socket), &options);
+        n_objects = gpu_engine_objects(&engine, 1, objects, slots);
+        ck_assert_int_eq(finish(submit(true, NULL, NULL)), KVT_OK);
+        kvt_cuda_unregister(engine.session);
+        options.devices = &other;
+        options.n_devices = 1;
+        ck_assert_int_eq(kvt_cuda_register(engine.session, &options, why, sizeof(why)), KVT_OK);
+        ck_assert_int_eq(finish(submit(false, NULL, NULL)), KVT_IO_ERROR);
+        end();
+}
+END_TEST
+
 static enum kvt_status register_status(const struct kvt_cuda_options *options, char why[256])
 {
         const struct shape *shape = shape_named(SHAPE);
@@ -425,7 +446,7 @@ START_TEST(a_load_waits_for_the_event_behind_the_last_use_of_its_pages)
 }
 END_TEST
 
-START_TEST(what_waits_for_its_event_does_not_hold_up_what_does_not)
+static void overtake(enum kvt_cuda_strategy strategy)
 {
         enum { N_WAITING = 6 };
         struct daemon_options more = {.n_pieces = 6};
@@ -433,8 +454,9 @@ START_TEST(what_waits_for_its_event_does_not_hold_up_what_does_not)
         static uint32_t waiting_slots[N_WAITING][ENGINE_N_MAX][ENGINE_SLOTS_MAX];
         cu_event events[N_WAITING];
         uint64_t ids[N_WAITING], id;
+        struct kvt_completion completion;
 
-        begin_by(&more, KVT_CUDA_KERNEL);
+        begin_by(&more, strategy);
         gpu_engine_wait_registered(&engine);
         fake_cuda_slow(20000000);
         gpu_enter(&gpu);
@@ -454,6 +476,9 @@ START_TEST(what_waits_for_its_event_does_not_hold_up_what_does_not)
                         KVT_OK);
         }
         gpu_leave(&gpu);
+        /* By then those that may wait on the GPU do. */
+        ck_assert_int_eq(kvt_wait_call(engine.session, ids[0], &completion, A_MOMENT_NS),
+                         KVT_TIMEOUT);
         id = submit(true, NULL, NULL);
         ck_assert_int_eq(finish(id), KVT_OK);
         gpu_enter(&gpu);
@@ -469,6 +494,18 @@ START_TEST(what_waits_for_its_event_does_not_hold_up_what_does_not)
                 gpu_check(&gpu, gpu.driver.event_destroy(events[i]), "cuEventDestroy");
         gpu_leave(&gpu);
         end();
+}
+
+START_TEST(what_waits_for_its_event_does_not_hold_up_what_does_not)
+{
+        overtake(KVT_CUDA_KERNEL);
+}
+END_TEST
+
+/* What is staged shares a stream for its copies. */
+START_TEST(nor_does_it_where_both_are_staged)
+{
+        overtake(KVT_CUDA_STAGED);
 }
 END_TEST
 
@@ -798,6 +835,7 @@ int main(void)
         const TTest *const tests[] = {
                 without_a_driver_registering_says_so,
                 without_a_gpu_registering_says_so,
+                a_map_of_a_gpu_that_is_not_in_use_any_more_fails_its_objects,
                 where_another_process_does_the_copies_registering_is_refused,
                 an_older_driver_says_by_its_pipe_that_another_process_does_the_copies,
                 arenas_that_the_driver_refuses_half_way_are_copied_through_its_buffers,
@@ -811,6 +849,7 @@ int main(void)
                 a_store_waits_for_the_event_behind_the_writing_of_its_pages,
                 a_load_waits_for_the_event_behind_the_last_use_of_its_pages,
                 what_waits_for_its_event_does_not_hold_up_what_does_not,
+                nor_does_it_where_both_are_staged,
                 the_event_behind_the_last_copy_is_recorded_before_the_completion,
                 a_kernel_takes_no_more_blocks_than_allowed,
                 a_graph_that_the_application_captures_is_not_spoilt,
