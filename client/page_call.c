@@ -191,6 +191,15 @@ static void submit_to_device(struct kvt_session *session, struct kvt__page_objec
         device->submit(device->context, job);
 }
 
+static void fail(struct kvt__call *call, struct kvt__item *item, enum kvt_status status)
+{
+        item->status = status;
+        item->is_changed = true;
+        /* The other members of a set are not stored either. */
+        if (kvt__page_call_stores(call) && call->set && call->status == KVT_OK)
+                call->status = status;
+}
+
 /* An item of a grant that may be copied into or from. */
 static void take_lease(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item,
                        struct kvt__item *from)
@@ -202,11 +211,11 @@ static void take_lease(struct kvt_session *session, struct kvt__call *call, stru
         if (item->status != KVT_OK || call->pages->ending != KVT_OK)
                 return;
         if (item->lease->bytes != object->n_slots * object->group->stored_bytes) {
-                item->status = KVT_INVALID;
+                fail(call, item, KVT_INVALID);
                 return;
         }
         if (object->group->place != KVT__PLACE_HOST && !session->device) {
-                item->status = KVT_UNSUPPORTED;
+                fail(call, item, KVT_UNSUPPORTED);
                 return;
         }
         call->pages->n_open++;
@@ -243,7 +252,9 @@ static void take_grants(struct kvt_session *session, struct kvt__call *call,
 
 static void take_decision(struct kvt__call *call, const struct kvt__call *child)
 {
-        call->status = child->status;
+        /* A member of a set may have failed before all were granted. */
+        if (call->status == KVT_OK)
+                call->status = child->status;
         call->is_decided = child->is_decided;
         call->n_granted = child->n_granted;
         call->n_resident = child->n_resident;
@@ -305,15 +316,6 @@ static void lose(struct kvt_session *session, struct kvt__item *item)
 {
         item->lease = NULL;
         kvt__session_lose(session, "the context of a GPU is lost, with copies in flight");
-}
-
-static void fail(struct kvt__call *call, struct kvt__item *item, enum kvt_status status)
-{
-        item->status = status;
-        item->is_changed = true;
-        /* The other members of a set are not stored either. */
-        if (kvt__page_call_stores(call) && call->set && call->status == KVT_OK)
-                call->status = status;
 }
 
 void kvt__page_object_end(struct kvt_session *session, struct kvt__page_object *object,

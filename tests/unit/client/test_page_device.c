@@ -351,6 +351,28 @@ START_TEST(a_failed_member_fails_its_set)
 }
 END_TEST
 
+START_TEST(a_member_that_fails_before_all_are_granted_fails_its_set)
+{
+        struct fake_item grants[] = {granted(0, 5), granted(1, 6)};
+        const struct wire_header *header;
+        struct kvt__page_job *job;
+        uint64_t request;
+
+        start(true, 2, 9);
+        request = expect_request(WIRE_RESERVE);
+        fake_result(&fake, request, true, &grants[0], 1);
+        ck_assert_ptr_nonnull(job = next_job());
+        host->end(session, job, KVT__PAGE_FAILED);
+        fake_result(&fake, request, false, &grants[1], 1);
+        ck_assert_ptr_nonnull(job = next_job());
+        host->end(session, job, KVT__PAGE_COPIED);
+        header = fake_expect(&fake, WIRE_ABORT);
+        ck_assert_uint_eq(header->n_items, 2);
+        ck_assert_uint_eq(wait_one().status, KVT_IO_ERROR);
+        ck_assert_uint_eq(objects[1].status, KVT_IO_ERROR);
+}
+END_TEST
+
 START_TEST(a_failed_load_says_so_and_is_released)
 {
         uint64_t id;
@@ -581,6 +603,7 @@ int main(void)
         tcase_add_test(tcase, a_load_completes_when_the_device_has_ended_its_last_job);
         tcase_add_test(tcase, a_failed_store_is_an_io_error_and_gives_its_room_back);
         tcase_add_test(tcase, a_failed_member_fails_its_set);
+        tcase_add_test(tcase, a_member_that_fails_before_all_are_granted_fails_its_set);
         tcase_add_test(tcase, a_failed_load_says_so_and_is_released);
         tcase_add_test(tcase, a_cancelled_call_ends_when_the_device_has_let_go);
         tcase_add_test(tcase, of_several_jobs_of_a_cancelled_call_the_last_ends_it);
