@@ -9,6 +9,7 @@ from typing import Any, Mapping, Optional, Self
 from .layout import Codec
 
 PREFIX = "kvtier_"
+SECONDS_MAX = 1e9
 SECONDS = ("connect_timeout", "load_timeout", "store_timeout")
 TEXTS = ("socket", "weights")
 NUMBERS = ("gpu_staging_mib", "gpu_blocks")
@@ -51,7 +52,9 @@ class EngineOptions:
 
 
 def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # JSON as Python reads it has NaN and Infinity.
+    if not is_number or not 0 < value <= SECONDS_MAX:
         raise ValueError(f"kvtier: {PREFIX}{name} is {value!r}, not a positive number of seconds")
     return float(value)
 

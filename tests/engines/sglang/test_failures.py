@@ -316,6 +316,8 @@ def refusal(daemon, pool=None, side=None, options=None, **changes):
         ({"kvtier_sockett": "/run/x"}, "no option kvtier_sockett"),
         ({"kvtier_load_timeout": "5"}, "kvtier_load_timeout is '5'"),
         ({"kvtier_store_timeout": 0}, "kvtier_store_timeout is 0"),
+        ({"kvtier_store_timeout": float("nan")}, "kvtier_store_timeout is nan"),
+        ({"kvtier_load_timeout": float("inf")}, "kvtier_load_timeout is inf"),
         ({"kvtier_connect_timeout": True}, "kvtier_connect_timeout is True"),
         ({"kvtier_weights": 7}, "kvtier_weights is 7"),
         ({"kvtier_socket": 7}, "kvtier_socket is 7"),
