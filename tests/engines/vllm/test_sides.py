@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's side and a worker's, each without an engine around it."""
 import hashlib
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,6 +128,21 @@ def test_one_rank_stores_all_of_what_every_rank_holds(side):
     worker.wait({1})
     present, _ = one.session.probe(b"".join(digests))
     assert list(present) == [1, 1, 1, 1]
+
+
+def test_stores_of_a_step_may_be_more_than_a_call_takes(side, monkeypatch):
+    monkeypatch.setattr("kvtier.vllm.worker.OBJECTS_MAX", 2)
+    one = side()
+    worker = one.worker()
+    spec, digests = one.chain(5)
+    worker.submit_store(1, blocks([1, 2, 3, 4, 5]), spec)
+    worker.flush()
+    assert [len(items) for items in worker._calls.values()] == [2, 2, 1]
+    worker.wait({1})
+    [result] = worker.get_finished()
+    assert (result.job_id, result.success, result.transfer_size) == (1, True, 5 * PAGE_BYTES)
+    present, _ = one.session.probe(b"".join(digests))
+    assert list(present) == [1] * 5
 
 
 def test_pages_with_a_codec_come_back_within_its_bounds(side):
@@ -285,6 +301,27 @@ def test_a_lease_ends_with_its_request(side):
     assert prompt.found() == 4
     assert prompt.leases()
     prompt.finish()
+    eventually(lambda: not prompt.leases())
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_an_acquire_whose_request_has_gone_holds_nothing(side, daemon, answered):
+    """Its answer is on its way, or has come and nobody has looked."""
+    prompt = Prompt(side())
+    manager = prompt.manager
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        asked = manager.match(prompt.request, 0, lambda: prompt.search(0))
+        assert asked == (None, False)
+        if not answered:
+            prompt.finish()
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    if answered:
+        assert prompt.leases()
+        prompt.finish()
+    assert manager.has_pending_work()
+    eventually(lambda: manager.on_schedule_end(None) or not manager.has_pending_work())
     eventually(lambda: not prompt.leases())
 
 

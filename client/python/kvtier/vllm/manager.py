@@ -31,14 +31,12 @@ from .engine import Engine
 from .names import Names
 from .options import Options
 from .plan import Lease, Plan, Span
-from .transfer import KeysSpec
+from .transfer import OBJECTS_MAX, KeysSpec
 
 #: An answer that comes within this time spares the request a step.
 ANSWER_WAIT_S = 100e-6
 #: Acquires of one request, each without what the one before found missing.
 ATTEMPTS = 3
-#: Of one acquire.
-OBJECTS_MAX = 65536
 #: Objects of which just these are not there: what is shorter may still do.
 LOST = (Status.MISS, Status.CORRUPT, Status.IO_ERROR)
 

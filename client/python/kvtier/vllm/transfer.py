@@ -13,6 +13,9 @@ from vllm.v1.kv_offload.base import LoadStoreSpec
 
 from .. import DIGEST_BYTES
 
+#: Of one call.
+OBJECTS_MAX = 65536
+
 
 @dataclass
 class KeysSpec(LoadStoreSpec):

@@ -23,7 +23,7 @@ from .. import Call, Completion, Objects, PageGroup, PageMap, PageView, Session,
 from ..cuda import Cuda, CudaError
 from .engine import Engine, Refused
 from .options import Options
-from .transfer import KeysSpec, Piece, pieces
+from .transfer import OBJECTS_MAX, KeysSpec, Piece, pieces
 
 STORED = (Status.OK, Status.ALREADY_HAVE)
 #: Calls have deadlines; this is how often a wait for them looks again.
@@ -134,7 +134,9 @@ class KvtierWorker(OffloadingWorker):
     def flush(self) -> None:
         """Submits the stores that are queued."""
         queue, self._queue = self._queue, []
-        self._store([item for item in queue if not self._is_state[item.group]], 0)
+        pages = [item for item in queue if not self._is_state[item.group]]
+        for first in range(0, len(pages), OBJECTS_MAX):
+            self._store(pages[first : first + OBJECTS_MAX], 0)
         states: dict[bytes, list[Item]] = defaultdict(list)
         for item in queue:
             if self._is_state[item.group]:
