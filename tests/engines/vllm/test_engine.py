@@ -137,8 +137,7 @@ def test_corrupted_pages_are_computed_again(case, engine):
 
 @pytest.mark.parametrize("when", ["kill_before_load", "kill_amid_load"])
 def test_a_daemon_that_dies_costs_a_prefill(case, engine, when):
-    if not case.daemon.process:
-        case.daemon.start()
+    case.daemon.restart()
     find_again(case, engine)
     engine.forget()
     failed = engine.metric("loads_failed")
