@@ -6,7 +6,8 @@
 #include "cuda/gpu.h"
 #include "cuda/kernel_image.h"
 
-#define MPS_PIPES "/tmp/nvidia-mps"
+#define MPS_PIPES  "/tmp/nvidia-mps"
+#define RELEASE_NS UINT64_C(1000000000)
 
 /* GPUs that could not be closed; their threads, or the GPU, may still use what they hold. */
 static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -289,23 +290,35 @@ static void leave_behind(struct gpu *gpu)
         pthread_mutex_unlock(&left_lock);
 }
 
-bool gpu_close_end(struct gpu *gpu, uint64_t by_ns)
+/* What has no end in sight is waited for by these calls: whatever runs on the GPU, of anyone. */
+static void run_release(void *argument)
 {
+        struct gpu *gpu = argument;
         const struct cuda_driver *driver = gpu->kit.driver;
-        bool is_over = !gpu->is_measuring || worker_join(&gpu->measuring, by_ns);
         int mode;
 
-        for (unsigned way = 0; way < 2; way++)
-                is_over = lane_join(&gpu->lanes[way], by_ns) && is_over;
-        if (!is_over || atomic_load(gpu->kit.is_lost) || cuda_enter(driver, gpu->context, &mode)) {
-                leave_behind(gpu);
-                return false;
-        }
+        if (cuda_enter(driver, gpu->context, &mode))
+                return;
         for (unsigned way = 0; way < 2; way++)
                 lane_deinit(&gpu->lanes[way], false);
         release(gpu);
         cuda_leave(driver, mode);
         driver->primary_release(gpu->device);
+        gpu->is_released = true;
+}
+
+bool gpu_close_end(struct gpu *gpu, uint64_t by_ns)
+{
+        bool is_over = !gpu->is_measuring || worker_join(&gpu->measuring, by_ns);
+
+        for (unsigned way = 0; way < 2; way++)
+                is_over = lane_join(&gpu->lanes[way], by_ns) && is_over;
+        if (!is_over || atomic_load(gpu->kit.is_lost) ||
+            worker_start(&gpu->releasing, run_release, gpu) ||
+            !worker_join(&gpu->releasing, by_ns + RELEASE_NS) || !gpu->is_released) {
+                leave_behind(gpu);
+                return false;
+        }
         free(gpu);
         return true;
 }

@@ -48,6 +48,8 @@ struct gpu {
         struct worker measuring;
         bool is_measuring; /* its thread has to be joined */
         struct measure measure;
+        struct worker releasing;
+        bool is_released; /* by its thread */
 };
 
 /*

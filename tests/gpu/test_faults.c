@@ -683,6 +683,20 @@ START_TEST(a_driver_that_hangs_in_a_query_does_not_hang_the_close)
 }
 END_TEST
 
+START_TEST(a_driver_that_hangs_in_giving_back_does_not_hang_the_close)
+{
+        uint64_t n_released = fake_cuda_calls("cuDevicePrimaryCtxRelease");
+
+        begin(KVT_CUDA_STAGED);
+        fake_cuda_hang("cuMemFree");
+        kvt_close(engine.session);
+        fake_cuda_hang(NULL);
+        /* It goes on behind: the registry's, and then that of the GPU. */
+        wait_called("cuDevicePrimaryCtxRelease", n_released + 2);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 /* ---- contexts and processes that end ---- */
 
 static void lose_context(struct child *self, void *argument)
@@ -857,6 +871,7 @@ int main(void)
                 a_session_may_be_closed_in_mid_copy,
                 a_driver_that_hangs_in_a_copy_does_not_hang_the_close,
                 a_driver_that_hangs_in_a_query_does_not_hang_the_close,
+                a_driver_that_hangs_in_giving_back_does_not_hang_the_close,
                 a_context_lost_in_mid_copy_quarantines_its_leases_until_the_process_is_gone,
                 a_gpu_that_hangs_does_not_hang_the_close_and_keeps_its_leases,
                 a_process_killed_in_mid_copy_stores_nothing_and_keeps_nothing,
