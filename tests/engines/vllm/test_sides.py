@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's side and a worker's, each without an engine around it."""
 import hashlib
+import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -311,6 +312,8 @@ def test_an_acquire_whose_request_has_gone_holds_nothing(side, daemon, answered)
     manager = prompt.manager
     daemon.process.send_signal(signal.SIGSTOP)
     try:
+        # Until it stands still: it could answer before that.
+        os.waitpid(daemon.process.pid, os.WUNTRACED)
         asked = manager.match(prompt.request, 0, lambda: prompt.search(0))
         assert asked == (None, False)
         if not answered:
@@ -318,11 +321,11 @@ def test_an_acquire_whose_request_has_gone_holds_nothing(side, daemon, answered)
     finally:
         daemon.process.send_signal(signal.SIGCONT)
     if answered:
-        assert prompt.leases()
+        eventually(lambda: daemon.metric("leases") == prompt.n)
         prompt.finish()
     assert manager.has_pending_work()
     eventually(lambda: manager.on_schedule_end(None) or not manager.has_pending_work())
-    eventually(lambda: not prompt.leases())
+    eventually(lambda: daemon.metric("leases") == 0)
 
 
 def test_a_release_that_was_refused_is_made_again(side, monkeypatch):
