@@ -83,21 +83,24 @@ static __device__ __forceinline__ struct kvt_cuda_run told(const struct kvt_cuda
 }
 
 /*
- * Neighbouring runs go to different SMs, so that few runs use all of the grid. A warp reads 32
- * of its runs at once: they may lie in the host's memory.
+ * Each warp takes neighbouring runs, as many as any other, and few runs still use all of the
+ * grid: neighbouring warps are on different SMs. A warp reads up to 32 of its runs at once, from
+ * one place, since they may lie in the host's memory: spread over it, they would take as much of
+ * the bus as several times their bytes.
  */
 static __device__ __forceinline__ void move_all(const struct kvt_cuda_run *runs, uint32_t n_runs)
 {
         uint32_t n_warps = blockDim.x / WARP * gridDim.x, thread = threadIdx.x % WARP;
         uint32_t warp = threadIdx.x / WARP * gridDim.x + blockIdx.x;
+        uint32_t n_each = (n_runs + n_warps - 1) / n_warps;
+        uint32_t first = min(warp * n_each, n_runs), end = min(first + n_each, n_runs);
 
-        for (uint32_t first = warp; first < n_runs; first += WARP * n_warps) {
-                uint32_t own = first + thread * n_warps;
+        for (; first < end; first += WARP) {
                 struct kvt_cuda_run run = {0, 0, 0};
 
-                if (own < n_runs)
-                        run = runs[own];
-                for (uint32_t i = 0; i < WARP && first + i * n_warps < n_runs; i++)
+                if (first + thread < end)
+                        run = runs[first + thread];
+                for (uint32_t i = 0; i < WARP && first + i < end; i++)
                         move(told(run, i), thread);
         }
 }
