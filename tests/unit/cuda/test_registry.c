@@ -18,6 +18,7 @@ static struct {
         pthread_cond_t go;
         uint8_t *registered[CALLS]; /* in order */
         unsigned n_registered, n_unregistered, n_let_go, n_refused;
+        unsigned n_held; /* that had to wait */
         unsigned unregistered_when_let_go;
         uint8_t *refuses; /* the piece there */
         bool is_held;
@@ -31,6 +32,7 @@ static cu_result host_register(void *base, size_t bytes, unsigned flags)
 
         pthread_mutex_lock(&driver.lock);
         ck_assert_uint_le(bytes, PIECE);
+        driver.n_held += driver.is_held;
         while (driver.is_held)
                 pthread_cond_wait(&driver.go, &driver.lock);
         ck_assert_uint_lt(driver.n_registered, CALLS);
@@ -113,6 +115,7 @@ static void setup(void)
         pthread_mutex_init(&driver.lock, NULL);
         pthread_cond_init(&driver.go, NULL);
         driver.n_registered = driver.n_unregistered = driver.n_let_go = driver.n_refused = 0;
+        driver.n_held = 0;
         driver.refuses = NULL;
         driver.is_held = false;
         ck_assert_int_eq(registry_new(&registry, &options), 0);
@@ -247,7 +250,7 @@ START_TEST(an_arena_that_goes_while_a_piece_is_registered_is_let_go_of_after_it)
         hold(true);
         registry_map(registry, &mapping);
         ck_assert_int_eq(registry_start(registry, 0, -1), 0);
-        usleep(10000);
+        wait_for(&driver.n_held, 1);
         registry_unmap(registry, &mapping);
         ck_assert_uint_eq(driver.n_let_go, 0);
         hold(false);
@@ -265,7 +268,7 @@ START_TEST(a_driver_that_hangs_does_not_hang_the_close)
         hold(true);
         registry_map(registry, &mapping);
         ck_assert_int_eq(registry_start(registry, 0, -1), 0);
-        usleep(10000);
+        wait_for(&driver.n_held, 1);
         registry_close(registry, SECOND / 50);
         ck_assert_uint_eq(driver.n_let_go, 0);
         /* It goes on behind. */
