@@ -9,8 +9,9 @@
  * behind the work that wrote the pages, of a load, behind the last reader of those that it
  * overwrites. It stays the caller's, and must neither be recorded again nor destroyed before
  * the completion. kvt_call.done is a CUevent that the library records behind the last copy,
- * before the call completes; where nothing was copied it is left alone. Pages are in place
- * when kvt_poll() reports a load, on every stream.
+ * before the call completes; where nothing was copied it is left alone. It has to be of the GPU
+ * that has the pages: objects on another fail. Pages are in place when kvt_poll() reports a load,
+ * on every stream.
  *
  * The driver, libcuda.so.1, is loaded at run time; without one kvt_cuda_register() says so.
  * The library uses the primary context of each GPU (as torch and the CUDA runtime do), leaves
