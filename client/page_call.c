@@ -315,7 +315,7 @@ void kvt__page_object_begin(struct kvt__page_object *object, struct kvt__page_li
 static void lose(struct kvt_session *session, struct kvt__item *item)
 {
         item->lease = NULL;
-        kvt__session_lose(session, "the context of a GPU is lost, with copies in flight");
+        kvt__session_lose(session, KVT__PAGE_LOST_REASON);
 }
 
 void kvt__page_object_end(struct kvt_session *session, struct kvt__page_object *object,

@@ -53,6 +53,9 @@ struct kvt__page_work {
         struct kvt__page_object objects[];
 };
 
+/* Of a session that ends with KVT__PAGE_LOST. */
+#define KVT__PAGE_LOST_REASON "the context of a GPU is lost, with copies in flight"
+
 bool kvt__page_call_stores(const struct kvt__call *call);
 
 /* An owned call has completed, or got part of its answer. */

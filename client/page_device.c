@@ -65,11 +65,19 @@ static void end_job(struct kvt_session *session, struct kvt__page_job *job, enum
         pthread_mutex_unlock(&session->lock);
 }
 
+static void lose(struct kvt_session *session)
+{
+        pthread_mutex_lock(&session->lock);
+        kvt__session_lose(session, KVT__PAGE_LOST_REASON);
+        pthread_mutex_unlock(&session->lock);
+}
+
 const struct kvt__page_host kvt__page_host = {
         .version = KVT__PAGE_DEVICE_VERSION,
         .set_device = set_device,
         .device = kvt__session_device,
         .end = end_job,
+        .lose = lose,
         .let_go = kvt__mapping_unref,
         .find_group = kvt__page_map_find,
         .is_forked = kvt__is_forked,

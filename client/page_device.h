@@ -109,6 +109,8 @@ struct kvt__page_host {
 
         void (*end)(struct kvt_session *session, struct kvt__page_job *job,
                     enum kvt__page_end end);
+        /* As KVT__PAGE_LOST does, where it was no job that saw it. */
+        void (*lose)(struct kvt_session *session);
         /* Any thread, also after the session's end. */
         void (*let_go)(struct kvt__mapping *mapping);
 

@@ -39,15 +39,21 @@ static enum kvt_status copy_on(struct cuda *cuda, struct gpu *gpu, const struct 
                                const struct kvt__page_list *list, cu_stream stream)
 {
         int mode;
+        bool is_lost;
         cu_result error = cuda_enter(&cuda->driver, gpu->context, &mode);
 
         if (!error) {
                 error = copy_list(gpu, list, copy->is_store, pick(gpu, copy, list), stream);
                 cuda_leave(&cuda->driver, mode);
         }
-        if (error)
-                cuda_on_error(cuda, error, cuda_error_loses_context(error));
-        return error ? KVT_IO_ERROR : KVT_OK;
+        if (!error)
+                return KVT_OK;
+        is_lost = cuda_error_loses_context(error);
+        cuda_on_error(cuda, error, is_lost);
+        /* Leases that the caller would give back may be written still. */
+        if (is_lost)
+                cuda->host->lose(cuda->session);
+        return is_lost ? KVT_UNAVAILABLE : KVT_IO_ERROR;
 }
 
 enum kvt_status kvt_cuda_copy(struct kvt_session *session, const struct kvt_cuda_copy *copy,

@@ -11,7 +11,7 @@ static void count_gpu(struct gpu *gpu, struct kvt_cuda_info *info)
         struct lane_counts counts;
 
         info->n_devices++;
-        info->has_kernels = gpu->move_few != NULL;
+        info->has_kernels = (info->n_devices == 1 || info->has_kernels) && gpu->move_few;
         for (unsigned way = 0; way < 2; way++) {
                 lane_count(&gpu->lanes[way], &counts);
                 info->failed_jobs += counts.failed_jobs;

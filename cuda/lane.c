@@ -10,6 +10,7 @@
 #define NS_PER_SECOND    UINT64_C(1000000000)
 #define BYTES_PER_NS     50.0 /* of the bus, at first; then as is seen */
 #define BYTES_PER_NS_MIN 1.0
+#define BYTES_PER_NS_MAX 1000.0
 #define FASTER           1.05
 #define SLOWER           0.98
 #define POLL_NS_MIN      UINT64_C(10000)
@@ -105,9 +106,9 @@ static void learn_rate(struct lane *lane, struct lane_slot *slot, bool is_done)
 
         if (slot->was_seen || slot->waits || (!is_done && !is_due))
                 return;
-        if (is_done)
+        if (is_done && lane->bytes_per_ns < BYTES_PER_NS_MAX)
                 lane->bytes_per_ns *= FASTER;
-        else if (lane->bytes_per_ns > BYTES_PER_NS_MIN)
+        else if (!is_done && lane->bytes_per_ns > BYTES_PER_NS_MIN)
                 lane->bytes_per_ns *= SLOWER;
         slot->was_seen = true;
 }
