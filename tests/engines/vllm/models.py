@@ -142,7 +142,7 @@ ATTENTION_ONLY = ("qwen3", "deepseek_v3")
 #: Of log probabilities; of the others nothing but equality will do.
 TOLERANCE = {"deepseek_v3": 1e-3}
 #: The same, where prompts share steps with others than before: what vLLM computes depends on it.
-TOLERANCE_TOGETHER = {"deepseek_v3": 1e-3, "gemma3": 0.1, "nemotron_h": 1e-3}
+TOLERANCE_TOGETHER = dict(TOLERANCE, qwen3_next=1e-3, gemma3=0.1, nemotron_h=1e-3)
 #: Blocks of a small cache: more than one prompt of 6 blocks takes, and less than two.
 FEW_BLOCKS = {"qwen3": 12, "qwen3_next": 24, "gemma3": 40, "nemotron_h": 24, "deepseek_v3": 12}
 STD = 0.25
