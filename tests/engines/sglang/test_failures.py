@@ -172,6 +172,21 @@ def test_a_full_daemon_stores_nothing_and_says_it_once(daemon, open_backend, cap
     assert backend.batch_set_v1(CHAIN, indices) == [True] * N
 
 
+def test_a_page_that_cannot_be_copied_leaves_no_room_reserved(daemon, open_backend, monkeypatch):
+    def write(objects, i, data):
+        raise ValueError("write: broken")
+
+    pool = mha()
+    backend = open_backend(daemon, pool)
+    page = pool.get_data_page(0)
+    with monkeypatch.context() as broken:
+        broken.setattr(Objects, "write", write)
+        assert backend.set(CHAIN[0], page) is False
+    assert daemon.metric("leases") == 0
+    assert backend.exists(CHAIN[0]) is False
+    assert backend.set(CHAIN[0], page) is True
+
+
 def test_a_cleared_storage_finds_nothing_of_before(daemon, open_backend):
     case = Case(daemon, open_backend)
     other = open_backend(daemon, mha(layers=16))

@@ -201,7 +201,11 @@ class PageStore:
         with self._using():
             self._session.reserve_objects(objects, timeout=timeout, waited=True).wait()
             if objects.statuses[0] == Status.OK:
-                objects.write(0, data)
+                try:
+                    objects.write(0, data)
+                except BaseException:
+                    self._session.abort_objects(objects, timeout=timeout, waited=True).wait()
+                    raise
                 self._session.commit_objects(objects, timeout=timeout, waited=True).wait()
             if objects.statuses[0] not in STORED:
                 self._tell("stored", [objects.statuses[0]], Status.OK)
