@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/shapes.h"
 
+#include <check.h>
+#include <string.h>
+
 /* Recurrent state beside attention of one page size: keys and values, or a latent. */
 #define STATES(page, conv, ssm, layers)                                                            \
         {.name = "states", .kind = KVT_GROUP_STATE, .n_layers = layers, .padded_bytes = page,      \
@@ -160,6 +163,14 @@ static uint64_t tensors_bytes(const struct shape_group *group)
         for (unsigned i = 0; i < SHAPE_TENSORS_MAX; i++)
                 bytes += group->tensors[i].row_bytes * group->tensors[i].n_rows;
         return bytes;
+}
+
+const struct shape *shape_named(const char *name)
+{
+        for (unsigned i = 0; i < n_shapes; i++)
+                if (!strcmp(shapes[i].name, name))
+                        return &shapes[i];
+        ck_abort_msg("no shape is called %s", name);
 }
 
 uint64_t shape_layer_bytes(const struct shape_group *group)

@@ -44,6 +44,8 @@ struct shape {
 
 extern const struct shape shapes[];
 extern const unsigned n_shapes;
+/* Dies when there is none of this name. */
+const struct shape *shape_named(const char *name);
 
 /* Of a page, all layers: what the layout says, and how far apart layers and rows lie. */
 uint64_t shape_layer_bytes(const struct shape_group *group);

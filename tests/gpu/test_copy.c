@@ -23,15 +23,6 @@ static struct kvt_object objects[ENGINE_N_MAX];
 static uint32_t slots[ENGINE_N_MAX][ENGINE_SLOTS_MAX];
 static unsigned n_objects;
 
-static const struct shape *shape_named(const char *name)
-{
-        unsigned i = 0;
-
-        while (strcmp(shapes[i].name, name))
-                i++;
-        return &shapes[i];
-}
-
 static void begin(uint32_t flags)
 {
         struct kvt_cuda_options options = {

@@ -30,15 +30,6 @@ static struct kvt_object objects[ENGINE_N_MAX];
 static uint32_t slots[ENGINE_N_MAX][ENGINE_SLOTS_MAX];
 static unsigned n_objects;
 
-static const struct shape *shape_named(const char *name)
-{
-        unsigned i = 0;
-
-        while (strcmp(shapes[i].name, name))
-                i++;
-        return &shapes[i];
-}
-
 static struct kvt_cuda_options options_of(uint32_t strategies)
 {
         return (struct kvt_cuda_options){.size = sizeof(struct kvt_cuda_options),

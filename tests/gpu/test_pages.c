@@ -5,7 +5,6 @@
  * that: then everything but the kernels themselves is the same.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "tests/gpu/gpu_engine.h"
 #include "tests/support/child.h"
@@ -24,14 +23,6 @@
 
 static struct daemon_fixture fixture;
 static struct gpu gpu;
-
-static const struct shape *shape_named(const char *name)
-{
-        for (unsigned i = 0; i < n_shapes; i++)
-                if (!strcmp(shapes[i].name, name))
-                        return &shapes[i];
-        ck_abort_msg("no shape is called %s", name);
-}
 
 static void open_gpu(int ordinal)
 {
