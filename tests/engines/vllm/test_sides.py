@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's side and a worker's, each without an engine around it."""
 import hashlib
+import logging
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -118,6 +120,25 @@ def test_a_job_ends_with_the_last_of_its_calls(daemon, side):
     worker.wait({2})
     [result] = worker.get_finished()
     assert (result.job_id, result.success) == (2, False)
+
+
+def test_keys_out_of_order_cost_their_jobs_and_are_logged_once(side, caplog, monkeypatch):
+    """vLLM keeps its log to itself."""
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    one = side()
+    worker = one.worker()
+    spec, digests = one.chain(2)
+    mixed = replace(spec, groups=[1, 0])
+    assert worker.submit_store(1, blocks([1, 2]), mixed)
+    assert worker.submit_load(2, mixed, blocks([3, 4]))
+    worker.wait({1, 2})
+    results = {result.job_id: result for result in worker.get_finished()}
+    assert (results[1].transfer_size, results[2].success) == (0, False)
+    assert len([line for line in caplog.messages if "in order of their groups" in line]) == 1
+    worker.submit_store(3, blocks([1, 2]), spec)
+    worker.wait({3})
+    present, _ = one.session.probe(b"".join(digests))
+    assert list(present) == [1, 1]
 
 
 def test_one_rank_stores_all_of_what_every_rank_holds(side):

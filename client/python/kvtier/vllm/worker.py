@@ -9,6 +9,7 @@ is told. All in the worker's main thread.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,8 @@ from ..cuda import Cuda, CudaError
 from .engine import Engine, Refused
 from .options import Options
 from .transfer import OBJECTS_MAX, KeysSpec, Piece, pieces
+
+logger = logging.getLogger("vllm.kvtier")
 
 STORED = (Status.OK, Status.ALREADY_HAVE)
 #: Calls have deadlines; this is how often a wait for them looks again.
@@ -80,14 +83,14 @@ class KvtierWorker(OffloadingWorker):
         self._early: list[Completion] = []  #: of calls that could not be submitted
         self._finished: list[TransferResult] = []
         self._sets = itertools.count(1)
+        self._told = False
 
     # ---- what vLLM calls ----
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
         """Queues; `flush` submits what a step has to store."""
         job = self._jobs[job_id] = Job(job_id, is_load=False)
-        found = pieces(dst_spec, src_spec, self._engine.blocks_per_chunk, self._is_state, True)
-        items = [Item(job, dst_spec, piece) for piece in found]
+        items = self._items(job, dst_spec, src_spec)
         self._queue += items
         if not items:
             self._finish(job)
@@ -98,8 +101,7 @@ class KvtierWorker(OffloadingWorker):
     ) -> bool:
         """expedited: of vLLM 0.33; loads do not wait for stores here anyway."""
         job = self._jobs[job_id] = Job(job_id, is_load=True)
-        found = pieces(src_spec, dst_spec, self._engine.blocks_per_chunk, self._is_state, False)
-        items = [Item(job, src_spec, piece) for piece in found]
+        items = self._items(job, src_spec, dst_spec)
         if len(items) != len(src_spec):
             job.success = False
             self._finish(job)
@@ -128,6 +130,18 @@ class KvtierWorker(OffloadingWorker):
         self.wait(set(self._jobs))
         self._map.close()
         self._session.close()
+
+    def _items(self, job: Job, spec: KeysSpec, gpu: Any) -> list[Item]:
+        """None, logged once, of keys that no blocks can be told for."""
+        per_chunk, whole = self._engine.blocks_per_chunk, not job.is_load
+        try:
+            found = list(pieces(spec, gpu, per_chunk, self._is_state, whole))
+        except ValueError as why:
+            if not self._told:
+                logger.error("kvtier: a job of vLLM's is dropped: %s. Logged once.", why)
+            self._told = True
+            return []
+        return [Item(job, spec, piece) for piece in found]
 
     # ---- stores ----
 
