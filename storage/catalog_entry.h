@@ -97,7 +97,8 @@ struct catalog_pool {
         uint8_t pool_uuid[16];
         uint64_t epoch;
         uint64_t claim_limit;       /* claims below may be in use; none above is */
-        uint64_t suspect_claim;     /* entries with lower claims went through a power loss */
+        uint64_t suspect_claim;     /* those of lower claims may lack bytes: a power loss,
+                                       a sync that failed */
         uint8_t kernel_boot_id[16]; /* of the machine's run that last opened the pool */
         uint32_t clean;             /* 1: closed in order */
         uint32_t unit_bytes;

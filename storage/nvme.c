@@ -456,6 +456,7 @@ static const char *const degraded_texts[] = {
         "a path of the pool is not used",
         "the catalog failed",
         "space is not preallocated",
+        "a sync failed",
 };
 
 static void list_reasons(const struct nvme *nvme, char *text, size_t size)

@@ -6,6 +6,10 @@
  * log. It runs every sync_ms when something was written, and when asked for; who asks
  * during a round waits for the next one. Claims are reserved in blocks, the next block
  * durably before the last of the current one is used.
+ *
+ * A round that fails is tried again, but what it lost stays lost: the kernel tells of a
+ * failed write once, and the next fdatasync knows nothing of it. So the entries of until
+ * then are suspect from there on, as after a power loss.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +22,10 @@ static void end_round(struct nvme *nvme, int result)
         struct nvme_sync_waiter *waiter;
 
         nvme->is_syncing = false;
+        if (nvme->sync_result) {
+                nvme->degraded |= NVME_DEGRADED_SYNC;
+                nvme->pool.suspect_claim = nvme->next_claim;
+        }
         if (result) {
                 nvme->io_errors++;
                 nvme->is_dirty = true; /* tried again with the next round */

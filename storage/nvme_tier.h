@@ -107,6 +107,7 @@ enum nvme_degraded {
         NVME_DEGRADED_MEMBER = 1u << 3,
         NVME_DEGRADED_CATALOG = 1u << 4,
         NVME_DEGRADED_SPARSE = 1u << 5,
+        NVME_DEGRADED_SYNC = 1u << 6,
 };
 
 struct nvme {

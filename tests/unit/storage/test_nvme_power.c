@@ -279,6 +279,38 @@ START_TEST(a_sync_that_fails_is_reported_and_tried_again)
 }
 END_TEST
 
+START_TEST(what_a_failed_sync_may_have_lost_is_suspect_for_good)
+{
+        struct driver_object before = driver_object(1, 65536), after = driver_object(2, 65536);
+        uint64_t offset;
+        uint32_t member;
+
+        begin(0);
+        fixture_open(&fixture);
+        ck_assert_int_eq(driver_write(&fixture.driver, &before), 0);
+        ck_assert_int_eq(powerfs_command(mount, "fail-sync data"), 0);
+        ck_assert_int_lt(driver_sync(&fixture.driver), 0);
+        ck_assert_int_eq(powerfs_command(mount, "heal"), 0);
+        ck_assert_int_eq(driver_sync(&fixture.driver), 0);
+        ck_assert_ptr_nonnull(strstr(driver_usage(&fixture.driver).degraded_reason, "sync"));
+        ck_assert_int_eq(driver_write(&fixture.driver, &after), 0);
+        fixture_locate(&before, &member, &offset);
+        fixture_flip(&fixture, member, offset + 5000);
+        fixture_locate(&after, &member, &offset);
+        fixture_flip(&fixture, member, offset + 5000);
+        for (unsigned run = 0; run < 2; run++) {
+                ck_assert_int_eq(driver_read(&fixture.driver, &before), TIER_E_STALE);
+                ck_assert_int_eq(driver_read(&fixture.driver, &after), TIER_E_CORRUPT);
+                fixture_close(&fixture);
+                fixture_open(&fixture);
+                fixture_adopt(&fixture, &before);
+                fixture_adopt(&fixture, &after);
+        }
+        fixture_close(&fixture);
+        end();
+}
+END_TEST
+
 START_TEST(space_that_cannot_be_allocated_ahead_is_said_and_its_end_is_survived)
 {
         struct driver_object first = driver_object(1, 4u << 20),
@@ -319,6 +351,7 @@ int main(void)
         tcase_add_loop_test(tcase, a_catalog_that_refuses_writes_stores_nothing_and_frees_nothing,
                             0, 2);
         tcase_add_test(tcase, a_sync_that_fails_is_reported_and_tried_again);
+        tcase_add_test(tcase, what_a_failed_sync_may_have_lost_is_suspect_for_good);
         tcase_add_test(tcase, space_that_cannot_be_allocated_ahead_is_said_and_its_end_is_survived);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
