@@ -17,6 +17,12 @@
 
 #include "storage/nvme_tier.h"
 
+struct nvme_sync_waiter {
+        STAILQ_ENTRY(nvme_sync_waiter) link;
+        void (*on_synced)(void *user, int result);
+        void *user;
+};
+
 static void end_round(struct nvme *nvme, int result)
 {
         struct nvme_sync_waiter *waiter;

@@ -92,12 +92,6 @@ struct nvme_forget {
 _Static_assert(sizeof(struct nvme_forget) <= sizeof(((struct tier_forget *)0)->tier_private),
                "a forget lives in the caller's request");
 
-struct nvme_sync_waiter {
-        STAILQ_ENTRY(nvme_sync_waiter) link;
-        void (*on_synced)(void *user, int result);
-        void *user;
-};
-
 STAILQ_HEAD(nvme_sync_queue, nvme_sync_waiter);
 
 enum nvme_degraded {
