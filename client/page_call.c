@@ -194,7 +194,7 @@ static void submit_to_device(struct kvt_session *session, struct kvt__page_objec
 static void fail(struct kvt__call *call, struct kvt__item *item, enum kvt_status status)
 {
         item->status = status;
-        item->is_changed = true;
+        kvt__item_changed(call, item);
         /* The other members of a set are not stored either. */
         if (kvt__page_call_stores(call) && call->set && call->status == KVT_OK)
                 call->status = status;
