@@ -46,14 +46,13 @@ from .llama_layout import (
     state_layout,
 )
 from .session import Session
-from .status import Status
+from .status import STORED, Status
 
 __all__ = ["Memory", "StateStore", "lora_identity", "state_layout"]
 
 WHOLE = c.LLAMA_STATE_SEQ_FLAGS_NONE
 PARTIAL = c.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 BYTES = ctypes.POINTER(ctypes.c_uint8)
-STORED = (Status.OK, Status.ALREADY_HAVE)
 LOAD_TRIES = 4  # what presence promised may be gone: then a shorter one, not for ever
 
 

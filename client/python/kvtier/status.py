@@ -34,6 +34,10 @@ class Status(enum.IntEnum):
         return text
 
 
+#: Of a store: these bytes, or another writer's, are there.
+STORED = (Status.OK, Status.ALREADY_HAVE)
+
+
 def checked(number: int, what: str) -> Status:
     """The status of a call; raises where the caller made a mistake."""
     status = Status(number)

@@ -17,8 +17,8 @@ from host_pools import (
     mla,
 )
 
+from kvtier.refusal import Refused
 from kvtier.sglang.pools import describe
-from kvtier.sglang.refusal import Refused
 
 
 def read_views(pool, page):

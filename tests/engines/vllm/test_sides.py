@@ -13,7 +13,8 @@ import torch
 from vllm.v1.kv_offload.base import GPULoadStoreSpec, ReqContext, make_offload_key
 
 from kvtier import Codec, GroupKind, Session, Status
-from kvtier.vllm.engine import Engine, GroupFacts, Refused
+from kvtier.refusal import Refused
+from kvtier.vllm.engine import Engine, GroupFacts
 from kvtier.vllm.manager import KvtierManager
 from kvtier.vllm.options import Options
 from kvtier.vllm.transfer import KeysSpec

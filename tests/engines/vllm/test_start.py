@@ -19,8 +19,8 @@ from vllm.v1.kv_offload.base import OffloadingManager, OffloadingWorker
 from vllm.v1.kv_offload.tiering.base import SecondaryTierManager
 
 from kvtier import Codec
+from kvtier.refusal import Refused
 from kvtier.vllm.engine import (
-    Refused,
     check,
     chosen_backends,
     group_facts,

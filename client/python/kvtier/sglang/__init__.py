@@ -20,7 +20,7 @@ try:
 except ImportError as _why:
     raise ImportError(f"kvtier.sglang needs torch and sglang: {_why}") from _why
 
+from ..refusal import Refused
 from .backend import KvtierHiCache
-from .refusal import Refused
 
 __all__ = ["KvtierHiCache", "Refused"]

@@ -17,7 +17,7 @@ import torch
 from sglang.srt.mem_cache.memory_pool_host import LogicalHostPool
 
 from .. import PageGroup, PageView, Tensor
-from .refusal import Refused
+from ..refusal import Refused
 
 #: What pages of the same length may still differ in, as far as a pool has it.
 GEOMETRY = (

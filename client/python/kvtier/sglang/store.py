@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from typing import Iterator, Optional, Sequence
 
 from .. import DIGEST_BYTES, Layout, Objects, PageGroup, PageMap, Session, Status
+from ..attachment import Attachment
+from ..status import STORED
 from .identity import Place
 from .keys import Chain
 from .options import Options
@@ -21,10 +23,8 @@ from .pools import HostPool
 
 logger = logging.getLogger("sglang.kvtier")
 
-STORED = (Status.OK, Status.ALREADY_HAVE)
 #: Of host memory, what one call may have leased: others use it, too.
 LEASED_SHARE = 8
-LOOK_S = 1.0
 
 
 class Closed(Exception):
@@ -58,9 +58,7 @@ class PageStore:
         self._idle = threading.Condition()
         self._users: Optional[int] = 0  #: None: closed
         self._told: set[str] = set()
-        self._attached: Optional[bool] = None
-        self._looked_at = 0.0
-        self._look_at_daemon()
+        self._attached = Attachment(self._session, logger)
 
     def _page_group(self, pool: HostPool) -> PageGroup:
         place = self._places[pool.name]
@@ -82,7 +80,7 @@ class PageStore:
                 raise Closed
             self._users += 1
         try:
-            self._look_at_daemon()
+            self._attached.look()
             yield
         finally:
             with self._idle:
@@ -224,23 +222,6 @@ class PageStore:
             logger.warning(
                 "kvtier: pages could not be %s: %s. Logged once.", what, status.text
             )
-
-    def _look_at_daemon(self) -> None:
-        """Notices, and logs once, that the daemon has come or gone."""
-        now = time.monotonic()
-        if self._attached and now < self._looked_at + LOOK_S:
-            return
-        self._looked_at = now
-        info = self._session.info()
-        if info.attached == self._attached:
-            return
-        if info.attached:
-            logger.info("kvtier: attached, layout %s", info.layout_id.hex()[:16])
-        else:
-            logger.warning(
-                "kvtier: no daemon, nothing is stored or found: %s", info.last_error or "no answer"
-            )
-        self._attached = info.attached
 
 
 def _take(digests: bytes, which: Sequence[int]) -> bytes:

@@ -8,10 +8,9 @@ from ..buffers import DIGEST_BYTES
 from ..objects import Objects
 from ..pages import PageMap
 from ..session import Session
-from ..status import Status
+from ..status import STORED, Status
 
 NO_PARENT = bytes(DIGEST_BYTES)
-FINE = (Status.OK, Status.ALREADY_HAVE)
 
 
 class Name(NamedTuple):
@@ -83,5 +82,5 @@ class Calls:
             if each is Status.INVALID and found != name.nbytes:
                 why = f"an object has {found} bytes in place of {name.nbytes}"
                 return Outcome(each, why, copied)
-        status = next((each for each in (*statuses, completion.status) if each not in FINE), None)
+        status = next((each for each in (*statuses, completion.status) if each not in STORED), None)
         return Outcome(status or Status.OK, status.text if status else "", copied)

@@ -25,6 +25,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from .. import Codec, Group, GroupKind, Layout, Row, Tensor
+from ..refusal import Refused
 
 #: Where a connector leaves the Engine for what vLLM makes from a name.
 ENGINE_KEY = "kvtier engine"
@@ -37,13 +38,6 @@ CELLS_MAX = 64
 
 #: Of a tensor's name, which may have 1024 bytes.
 NAME_MAX = 1000
-
-
-class Refused(ValueError):
-    """This engine cannot use kvtier; the text says why, and what would help."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"kvtier: {why}")
 
 
 @dataclass(frozen=True)

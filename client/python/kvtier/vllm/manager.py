@@ -9,9 +9,11 @@ load may take when vLLM finds no room for it. All in the scheduler's thread.
 """
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Optional
 
 import numpy as np
@@ -25,13 +27,15 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from .. import DIGEST_BYTES, Objects, Session, Status
+from ..attachment import Attachment
 from . import metrics
-from .attachment import Attachment
 from .engine import Engine
 from .names import Names
 from .options import Options
 from .plan import Lease, Plan, Span
 from .transfer import OBJECTS_MAX, KeysSpec
+
+logger = logging.getLogger("vllm.kvtier")
 
 #: An answer that comes within this time spares the request a step.
 ANSWER_WAIT_S = 100e-6
@@ -60,7 +64,9 @@ class KvtierManager(OffloadingManager):
         for i, facts in enumerate(engine.groups):
             self._masks[facts.group_id] = (1 << engine.shards) - 1 << i * engine.shards
             self._numbers[facts.group_id] = i
-        self._attached = Attachment(session, self._metrics)
+        self._attached = Attachment(
+            session, logger, partial(self._metrics.gauge, metrics.ATTACHED)
+        )
 
     # ---- loads ----
 

@@ -8,10 +8,12 @@ the library copies, and what has ended is collected once a step.
 """
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, zip_longest
 from typing import Any, Optional, Sequence
 
@@ -24,17 +26,19 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
-from .. import DIGEST_BYTES, Call, Objects, PageGroup, PageMap, PageView, Session, Status
+from .. import DIGEST_BYTES, Call, Objects, PageGroup, PageMap, PageView, Session
+from ..attachment import Attachment
+from ..status import STORED
 from . import metrics
-from .attachment import Attachment
 from .engine import ENGINE_KEY, Engine
 from .names import Names
 from .options import Options
 
+logger = logging.getLogger("vllm.kvtier")
+
 #: Calls have deadlines; this is how often a wait for them looks again.
 WAIT_S = 1.0
 ROOT = bytes(DIGEST_BYTES)
-STORED = (Status.OK, Status.ALREADY_HAVE)
 
 
 @dataclass
@@ -98,7 +102,9 @@ class KvtierTier(SecondaryTierManager):
         self._open(primary_kv_view)
         self._names = Names()
         self._metrics = metrics.Metrics()
-        self._attached = Attachment(self._session, self._metrics)
+        self._attached = Attachment(
+            self._session, logger, partial(self._metrics.gauge, metrics.ATTACHED)
+        )
         self._plans: dict[str, Plan] = {}
         self._jobs: dict[int, Job] = {}
         self._calls: dict[Call, tuple[Job, list[bytes]]] = {}

@@ -20,15 +20,16 @@ from typing import Any, Sequence
 import torch
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 
-from .. import Call, Completion, Objects, PageGroup, PageMap, PageView, Session, Status, Tensor
+from .. import Call, Completion, Objects, PageGroup, PageMap, PageView, Session, Tensor
 from ..cuda import Cuda, CudaError
-from .engine import Engine, Refused
+from ..refusal import Refused
+from ..status import STORED
+from .engine import Engine
 from .options import Options
 from .transfer import OBJECTS_MAX, KeysSpec, Piece, pieces
 
 logger = logging.getLogger("vllm.kvtier")
 
-STORED = (Status.OK, Status.ALREADY_HAVE)
 #: Calls have deadlines; this is how often a wait for them looks again.
 WAIT_S = 1.0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What SGLang is told at its start when kvtier cannot serve it."""
+"""What an engine is told at its start when kvtier cannot serve it."""
 from __future__ import annotations
 
 

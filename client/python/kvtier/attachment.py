@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the daemon is there, for the scheduler's thread: logged once, shown as a metric."""
+"""Whether the daemon is there, for an engine that goes on without it: logged once each time."""
 from __future__ import annotations
 
 import logging
 import time
-from typing import Optional
+from typing import Callable, Optional
 
-from .. import Session
-from . import metrics
-
-logger = logging.getLogger("vllm.kvtier")
+from .session import Session
 
 LOOK_S = 1.0
 
 
 class Attachment:
-    def __init__(self, session: Session, metrics: metrics.Metrics) -> None:
-        self._session, self._metrics = session, metrics
+    """True while the daemon answers and knows the whole layout; `changed` is told."""
+
+    def __init__(
+        self,
+        session: Session,
+        logger: logging.Logger,
+        changed: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self._session, self._logger, self._changed = session, logger, changed
         self._attached: Optional[bool] = None
         self._looked_at = 0.0
         self.look()
@@ -25,7 +29,7 @@ class Attachment:
         return bool(self._attached)
 
     def look(self) -> None:
-        """Notices that the daemon has come or gone; at each step, or as often."""
+        """Notices that the daemon has come or gone; at each step or call, or as often."""
         now = time.monotonic()
         if self._attached and now < self._looked_at + LOOK_S:
             return
@@ -35,10 +39,10 @@ class Attachment:
         if attached == self._attached:
             return
         if attached:
-            logger.info("kvtier: attached, layout %s", info.layout_id.hex()[:16])
+            self._logger.info("kvtier: attached, layout %s", info.layout_id.hex()[:16])
         elif not info.pending or self._attached:
-            logger.warning(
+            self._logger.warning(
                 "kvtier: no daemon, nothing is stored or found: %s", info.last_error or "no answer"
             )
         self._attached = attached
-        self._metrics.gauge(metrics.ATTACHED, attached)
+        self._changed(attached)
