@@ -2,7 +2,6 @@
 #include "tests/gpu/fault_world.h"
 
 #include <check.h>
-#include <stdio.h>
 
 #include "tests/support/fake_cuda.h"
 #include "tests/support/flow_session.h"
@@ -47,14 +46,6 @@ void world_begin(enum kvt_cuda_strategy strategy)
 {
         world_begin_by(NULL, strategy);
         gpu_engine_wait_registered(&engine);
-}
-
-bool world_lacks_kernels(enum kvt_cuda_strategy strategy)
-{
-        if (strategy < KVT_CUDA_KERNEL || gpu_engine_info(&engine).has_kernels)
-                return false;
-        printf("skipped: this build has no kernels\n");
-        return true;
 }
 
 void world_expect_clean(void)

@@ -35,9 +35,6 @@ void world_end(void);
 /* Everything that was taken from the driver has been given back. */
 void world_expect_clean(void);
 
-/* Says so, too. */
-bool world_lacks_kernels(enum kvt_cuda_strategy strategy);
-
 /* A call with objects[] between the events; its end, and with which status. */
 uint64_t world_submit(bool is_store, void *after, void *done);
 enum kvt_status world_finish(uint64_t id);

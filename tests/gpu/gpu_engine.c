@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/kernel_image.h"
 #include "tests/gpu/gpu_engine.h"
 #include "tests/support/content.h"
 #include "tests/support/flow_session.h"
@@ -288,6 +290,23 @@ struct kvt_cuda_info gpu_engine_info(struct gpu_engine *engine)
 
         ck_assert_int_eq(kvt_cuda_info(engine->session, &info), KVT_OK);
         return info;
+}
+
+bool gpu_moves_by(struct kvt_session *session, enum kvt_cuda_strategy strategy)
+{
+        struct kvt_cuda_info info = {.size = sizeof(info)};
+
+        ck_assert_int_eq(kvt_cuda_info(session, &info), KVT_OK);
+        if (strategy >= KVT_CUDA_KERNEL && !info.has_kernels) {
+                ck_assert_msg(!kernel_image(), "kernels were built, and do not run here");
+                printf("skipped: this build has no kernels\n");
+                return false;
+        }
+        if (strategy == KVT_CUDA_BATCH && !info.has_batch) {
+                printf("skipped: this driver has no batches\n");
+                return false;
+        }
+        return true;
 }
 
 void gpu_engine_wait_registered(struct gpu_engine *engine)

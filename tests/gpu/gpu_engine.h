@@ -65,6 +65,12 @@ uint64_t gpu_engine_difference(struct gpu_engine *engine);
 void gpu_engine_wait_registered(struct gpu_engine *engine);
 struct kvt_cuda_info gpu_engine_info(struct gpu_engine *engine);
 
+/*
+ * Can the session's GPUs move bytes in this way? Else says "skipped: REASON". Dies when there are
+ * kernels and they do not run.
+ */
+bool gpu_moves_by(struct kvt_session *session, enum kvt_cuda_strategy strategy);
+
 /* A call, waited for; the call's status. */
 enum kvt_status gpu_engine_store(struct gpu_engine *engine, struct kvt_object *objects, size_t n);
 enum kvt_status gpu_engine_load(struct gpu_engine *engine, struct kvt_object *objects, size_t n);

@@ -23,14 +23,10 @@ static cu_address memory; /* of the engine on the GPU */
 /* Or says why not: kernels need a compiler of their own. */
 static bool register_gpu(struct kvt_session *session, const struct kvt_cuda_options *options)
 {
-        struct kvt_cuda_info info = {.size = sizeof(info)};
         char why[256] = "";
 
         ck_assert_msg(kvt_cuda_register(session, options, why, sizeof(why)) == KVT_OK, "%s", why);
-        ck_assert_int_eq(kvt_cuda_info(session, &info), KVT_OK);
-        if (!info.has_kernels)
-                printf("skipped: this build or driver has no kernels\n");
-        return info.has_kernels;
+        return gpu_moves_by(session, KVT_CUDA_KERNEL);
 }
 
 static void wait_registered(struct kvt_session *session)

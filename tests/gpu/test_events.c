@@ -63,7 +63,7 @@ static void overtake(enum kvt_cuda_strategy strategy)
 
         world_begin_by(&more, strategy);
         gpu_engine_wait_registered(&engine);
-        if (world_lacks_kernels(strategy)) {
+        if (!gpu_moves_by(engine.session, strategy)) {
                 world_end();
                 return;
         }
@@ -153,7 +153,7 @@ START_TEST(a_kernel_takes_no_more_blocks_than_allowed)
         daemon_fixture_init(&fixture, NULL);
         world_open("Qwen3-Next-80B TP1", &options);
         gpu_engine_wait_registered(&engine);
-        if (world_lacks_kernels(KVT_CUDA_KERNEL)) {
+        if (!gpu_moves_by(engine.session, KVT_CUDA_KERNEL)) {
                 world_end();
                 return;
         }
