@@ -70,12 +70,19 @@ static void lose_all(struct lane *lane)
                 lane->slots[i].is_busy = false;
 }
 
+static void remove_job(struct lane *lane, struct kvt__page_job *job)
+{
+        STAILQ_REMOVE(&lane->jobs, job, kvt__page_job, link);
+        if (lane->looked_at == job)
+                lane->looked_at = NULL;
+}
+
 static void fail_queue(struct lane *lane)
 {
         struct kvt__page_job *job;
 
         while ((job = STAILQ_FIRST(&lane->jobs))) {
-                STAILQ_REMOVE_HEAD(&lane->jobs, link);
+                remove_job(lane, job);
                 end_job(lane, job, KVT__PAGE_FAILED);
         }
 }
@@ -206,27 +213,34 @@ static bool ends_at_once(const struct lane *lane, const struct kvt__page_job *jo
                (converts(job) && !lane->converts);
 }
 
-/* Of the first jobs those end here that are not to be copied at all. */
-static void end_stopped_jobs(struct lane *lane)
+/*
+ * Of the jobs behind @last (NULL: of the first) those end here that are not to be copied at all.
+ * The last that was looked at, or NULL where no other follows.
+ */
+static struct kvt__page_job *end_stopped_jobs(struct lane *lane, struct kvt__page_job *last)
 {
-        struct kvt__page_job *job, *next;
+        struct kvt__page_job *job;
         enum kvt__page_end end;
-        unsigned n = 0;
 
-        for (job = STAILQ_FIRST(&lane->jobs); job && n++ < JOBS_LOOKED_AT; job = next) {
-                next = STAILQ_NEXT(job, link);
-                if (!ends_at_once(lane, job, &end))
+        for (unsigned n = 0; n < JOBS_LOOKED_AT; n++) {
+                job = last ? STAILQ_NEXT(last, link) : STAILQ_FIRST(&lane->jobs);
+                if (!job)
+                        return NULL;
+                if (!ends_at_once(lane, job, &end)) {
+                        last = job;
                         continue;
-                STAILQ_REMOVE(&lane->jobs, job, kvt__page_job, link);
+                }
+                remove_job(lane, job);
                 end_job(lane, job, end);
                 if (lane->is_abandoned)
-                        return;
+                        return NULL;
         }
+        return last;
 }
 
 static struct kvt__page_job *next_job(struct lane *lane)
 {
-        end_stopped_jobs(lane);
+        end_stopped_jobs(lane, NULL);
         return lane->is_abandoned ? NULL : STAILQ_FIRST(&lane->jobs);
 }
 
@@ -258,7 +272,7 @@ static struct lane_task *begin_job(struct lane *lane, struct kvt__page_job *job)
 
         if (!task)
                 return NULL;
-        STAILQ_REMOVE(&lane->jobs, job, kvt__page_job, link);
+        remove_job(lane, job);
         *task = (struct lane_task){.job = job, .is_registered = is_registered(lane, &job->list)};
         task->strategy = strategy_of(lane, job, task->is_registered);
         begin_walk(task);
@@ -605,7 +619,8 @@ static bool step(struct lane *lane)
         if (lane->is_abandoned || is_lost(lane))
                 return true;
         stop_tasks(lane);
-        end_stopped_jobs(lane);
+        if (!lane->is_abandoned)
+                lane->looked_at = end_stopped_jobs(lane, lane->looked_at);
         return !lane->is_abandoned && !lane->is_closing && issue(lane);
 }
 

@@ -98,7 +98,9 @@ struct lane {
 
         /* under the lock */
         STAILQ_HEAD(, kvt__page_job) jobs; /* not begun */
-        struct lane_tasks active;          /* begun, the oldest first */
+        /* Of the jobs: those behind it are the next in which a cancel is looked for. */
+        struct kvt__page_job *looked_at;
+        struct lane_tasks active; /* begun, the oldest first */
         bool is_closing;
         bool is_abandoned; /* its jobs have been ended by another thread */
         uint64_t close_by_ns;
