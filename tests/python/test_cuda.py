@@ -4,8 +4,11 @@
 That driver's device memory cannot be touched by the host at its addresses.
 """
 import sys
+import threading
 from pathlib import Path
 
+import kvtier.cuda
+import kvtier.pages
 import pytest
 from conftest import layout
 from kvtier import Group, GroupKind, Objects, PageGroup, PageMap, Session, Status, digest_array
@@ -171,6 +174,52 @@ def test_what_is_chosen_by_size_alone_is_told(cuda, engines):
     assert [row.run_bytes for row in rows] == sorted(row.run_bytes for row in rows) and rows
     assert all(set(row.chosen) == set(Direction) for row in rows)
     assert cuda.measured(7) == []
+
+
+class Slow:
+    """Both libraries; one function takes until the GPUs are given up, or a moment."""
+
+    def __init__(self, slow):
+        self.libraries = [kvtier.pages.lib, kvtier.cuda._library()]
+        self.slow, self.events = slow, []
+        self.begun, self.given_up = threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        function = next(getattr(of, name) for of in self.libraries if hasattr(of, name))
+        if name not in (self.slow, "kvt_cuda_unregister"):
+            return function
+
+        def noted(*arguments):
+            if name == self.slow:
+                self.begun.set()
+                self.given_up.wait(0.2)
+            result = function(*arguments)
+            self.events.append(name)
+            if name != self.slow:
+                self.given_up.set()
+            return result
+
+        return noted
+
+
+LOOKS = {
+    "kvt_cuda_info": lambda cuda, *_: cuda.info(),
+    "kvt_cuda_measured": lambda cuda, *_: cuda.measured(0),
+    "kvt_page_map_new": lambda _, *engine: Engine(*engine, 1),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_gpus_are_not_given_up_beneath_who_looks_at_them(session, driver, monkeypatch, name):
+    cuda, slow = Cuda(session, driver=driver.path, measure=False), Slow(name)
+    monkeypatch.setattr(kvtier.pages, "lib", slow)
+    monkeypatch.setattr(kvtier.cuda, "_library", lambda: slow)
+    looking = threading.Thread(target=LOOKS[name], args=(cuda, session, driver))
+    looking.start()
+    assert slow.begun.wait(20)
+    cuda.close()
+    looking.join()
+    assert slow.events == [name, "kvt_cuda_unregister"]
 
 
 def test_session_may_be_closed_first(daemon, driver):

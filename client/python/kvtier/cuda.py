@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import enum
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 from ._cuda import ffi
 from ._native import ffi as native_ffi
@@ -129,10 +130,14 @@ class Cuda:
     def close(self) -> None:
         """Calls in flight end; those on GPU memory that come later fail. `Session.close` does
         the same."""
-        session, self._of = self._of, None
-        if session is not None and session._session is not None:
-            session._has_gpus = False
-            _library().kvt_cuda_unregister(_handle(session))
+        session = self._of
+        if session is None:
+            return
+        with session._gpu_lock:
+            session, self._of = self._of, None
+            if session is not None and session._session is not None:
+                session._has_gpus = False
+                _library().kvt_cuda_unregister(_handle(session))
 
     def __enter__(self) -> Cuda:
         return self
@@ -140,15 +145,23 @@ class Cuda:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _session(self) -> Any:
-        if self._of is None:
-            raise ValueError("the session's GPUs were given up")
-        return _handle(self._of)
+    @contextmanager
+    def _looked_at(self) -> Iterator[Any]:
+        """The session, whose GPUs stay meanwhile."""
+        session = self._of
+        if session is not None:
+            with session._gpu_lock:
+                if self._of is not None:
+                    yield _handle(session)
+                    return
+        raise ValueError("the session's GPUs were given up")
 
     def info(self) -> CudaInfo:
         c = ffi.new("struct kvt_cuda_info *")
         c.size = ffi.sizeof("struct kvt_cuda_info")
-        checked(_library().kvt_cuda_info(self._session(), c), "info")
+        with self._looked_at() as session:
+            status = _library().kvt_cuda_info(session, c)
+        checked(status, "info")
         return CudaInfo(
             driver_version=c.driver_version,
             n_devices=c.n_devices,
@@ -172,8 +185,9 @@ class Cuda:
         """The table by which a GPU chooses, ascending; empty for one that is not in use."""
         c = ffi.new("struct kvt_cuda_measure[]", MEASURES_MAX)
         n = ffi.new("size_t *")
-        function = _library().kvt_cuda_measured
-        checked(function(self._session(), device, c, MEASURES_MAX, n), "measured")
+        with self._looked_at() as session:
+            status = _library().kvt_cuda_measured(session, device, c, MEASURES_MAX, n)
+        checked(status, "measured")
         return [
             Measure(
                 row.run_bytes,

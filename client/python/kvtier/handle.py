@@ -2,6 +2,7 @@
 """The session itself, without what it can do."""
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,8 @@ class Handle:
     def __init__(self) -> None:
         self._session: Any = None
         self._has_gpus = False  #: by kvtier.cuda
+        #: over what looks at them: they may be given up by another thread
+        self._gpu_lock = threading.Lock()
 
     def _open(self, options: Any) -> None:
         result = ffi.new("struct kvt_session **")

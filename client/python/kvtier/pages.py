@@ -184,11 +184,11 @@ class PageMap:
             c.group, c.shard, c.n_pages = group.group, group.shard, group.n_pages
             c.views, c.n_views = views, len(group.views)
         result, why = ffi.new("struct kvt_page_map **"), ffi.new("char[512]")
-        status = Status(
-            lib.kvt_page_map_new(
+        with session._gpu_lock:
+            made = lib.kvt_page_map_new(
                 session._handle(), c_groups, len(self.groups), result, why, len(why)
             )
-        )
+        status = Status(made)
         if status is Status.INVALID:
             raise ValueError(ffi.string(why).decode(errors="replace") or status.text)
         checked(status, "page_map")

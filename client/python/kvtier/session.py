@@ -85,10 +85,12 @@ class Session(Blobs, Matching, Marks, Pages):
             self._session = None
             lib.kvt_close(session)
             return
-        with self._lock:
-            session, self._session = self._session, None
+        with self._gpu_lock:
+            with self._lock:
+                session, self._session = self._session, None
+            if session is not None:
+                lib.kvt_close(session)
         if session is not None:
-            lib.kvt_close(session)
             self._end_calls()
 
     def __enter__(self) -> Session:
