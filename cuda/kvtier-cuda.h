@@ -25,7 +25,7 @@
  *
  * The pages of a group with a codec are converted on the GPU, to the bits that the processor
  * would give, between the pages and the staging buffers: they need kernels, and STAGED among the
- * strategies; kvt_page_map_new() refuses them without.
+ * strategies; kvt_page_map_new() refuses them where the session's first GPU lacks that.
  *
  * A copy that fails is a failed object (KVT_IO_ERROR): it is not stored, or its pages are
  * undefined. When the GPU's context is lost, the session ends: everything completes with
@@ -92,9 +92,10 @@ KVT_API enum kvt_status kvt_cuda_register(struct kvt_session *session,
 /*
  * Takes the device away: calls in flight end, those on GPU memory that come later fail
  * (KVT_UNSUPPORTED for each object). kvt_close() does the same. Waits for copies in flight, at
- * most two seconds, and for the last piece to be unregistered. Not beside kvt_close(),
- * kvt_page_map_new() or other functions of this header. Objects of maps of a GPU that a later
- * kvt_cuda_register() does not have fail (KVT_IO_ERROR).
+ * most two seconds, and for the driver to take everything back, at most three more; what hangs
+ * longer is left to it. Not beside kvt_close(), kvt_page_map_new() or other functions of this
+ * header. A map outlives it; its objects fail (KVT_IO_ERROR) where a later kvt_cuda_register()
+ * does not have its GPU, or cannot convert there what has a codec.
  */
 KVT_API void kvt_cuda_unregister(struct kvt_session *session);
 
