@@ -418,6 +418,64 @@ START_TEST(of_several_jobs_of_a_cancelled_call_the_last_ends_it)
 }
 END_TEST
 
+/* The daemon may not give the bytes to others before it hears that the copies have ended. */
+static void expect_copies_ended_behind(struct kvt__page_job *job, enum kvt__page_end end)
+{
+        fake_greet(&fake);
+        fake_await(session, true);
+        fake_expect_silence(&fake, 20);
+        expect_nothing();
+        host->end(session, job, end);
+        fake_expect(&fake, WIRE_COPIES_ENDED);
+}
+
+START_TEST(a_store_whose_connection_ends_is_over_when_the_device_has_let_go)
+{
+        struct kvt__page_job *job = begin_store(0);
+
+        fake_hang_up(&fake);
+        for (unsigned i = 0; i < 5000 && !*job->stop; i++)
+                usleep(1000);
+        ck_assert(*job->stop);
+        expect_copies_ended_behind(job, KVT__PAGE_COPIED);
+        ck_assert_uint_eq(wait_one().status, KVT_UNAVAILABLE);
+        ck_assert_uint_eq(objects[0].status, KVT_UNAVAILABLE);
+}
+END_TEST
+
+START_TEST(a_load_whose_connection_ends_keeps_what_the_device_copies)
+{
+        uint64_t id;
+        struct kvt__page_job *job = begin_load(&id);
+
+        fake_hang_up(&fake);
+        expect_copies_ended_behind(job, KVT__PAGE_COPIED);
+        ck_assert_uint_eq(wait_one().status, KVT_OK);
+        ck_assert_uint_eq(objects[0].status, KVT_OK);
+}
+END_TEST
+
+START_TEST(a_call_that_times_out_ends_when_the_device_has_let_go)
+{
+        struct kvt_call call = {.size = sizeof(call), .timeout_ns = 30000000};
+        struct fake_item grant = granted(0, 5);
+        struct kvt__page_job *job;
+
+        start_with(true, 1, &call);
+        fake_result(&fake, expect_request(WIRE_RESERVE), false, &grant, 1);
+        ck_assert_ptr_nonnull(job = next_job());
+        for (unsigned i = 0; i < 5000 && !*job->stop; i++)
+                usleep(1000);
+        ck_assert(*job->stop);
+        expect_nothing();
+        fake_expect_silence(&fake, 20);
+        host->end(session, job, KVT__PAGE_COPIED);
+        expect_lease(WIRE_ABORT, 5);
+        ck_assert_uint_eq(wait_one().status, KVT_TIMEOUT);
+        ck_assert_uint_eq(objects[0].status, KVT_TIMEOUT);
+}
+END_TEST
+
 START_TEST(a_lost_job_ends_the_session_and_keeps_its_lease)
 {
         struct kvt_session_info info = {.size = sizeof(info)};
@@ -607,6 +665,9 @@ int main(void)
         tcase_add_test(tcase, a_failed_load_says_so_and_is_released);
         tcase_add_test(tcase, a_cancelled_call_ends_when_the_device_has_let_go);
         tcase_add_test(tcase, of_several_jobs_of_a_cancelled_call_the_last_ends_it);
+        tcase_add_test(tcase, a_store_whose_connection_ends_is_over_when_the_device_has_let_go);
+        tcase_add_test(tcase, a_load_whose_connection_ends_keeps_what_the_device_copies);
+        tcase_add_test(tcase, a_call_that_times_out_ends_when_the_device_has_let_go);
         tcase_add_test(tcase, a_lost_job_ends_the_session_and_keeps_its_lease);
         tcase_add_test(tcase, without_its_device_a_map_is_unsupported);
         tcase_add_test(tcase, jobs_end_before_a_session_is_closed);
