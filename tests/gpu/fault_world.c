@@ -98,6 +98,35 @@ enum kvt_status world_finish(uint64_t id)
         return completion.status;
 }
 
+struct kvt_cuda_copy world_reserve(void)
+{
+        struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_WAITED};
+        struct kvt_object *object = &objects[0];
+        uint64_t id;
+
+        object->bytes = object->n_slots * shape_page_bytes(&engine.shape->groups[object->group]);
+        ck_assert_int_eq(kvt_reserve(engine.session, &call, object, 1, &id), KVT_OK);
+        ck_assert_int_eq(world_finish(id), KVT_OK);
+        return (struct kvt_cuda_copy){.size = sizeof(struct kvt_cuda_copy),
+                                      .map = engine.map,
+                                      .group = object->group,
+                                      .shard = object->shard,
+                                      .is_store = 1,
+                                      .slots = object->slots,
+                                      .n_slots = object->n_slots,
+                                      .n_segments = object->n_segments,
+                                      .segments = object->segments};
+}
+
+void world_abort(void)
+{
+        struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_WAITED};
+        uint64_t id;
+
+        if (kvt_abort(engine.session, &call, objects, 1, &id) == KVT_OK)
+                world_finish(id);
+}
+
 void world_expect_round_trip(uint64_t first)
 {
         struct kvt_object again[ENGINE_N_MAX];

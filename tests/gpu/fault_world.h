@@ -39,6 +39,10 @@ void world_expect_clean(void);
 uint64_t world_submit(bool is_store, void *after, void *done);
 enum kvt_status world_finish(uint64_t id);
 
+/* Leases objects[0] for the caller, who is to store it by this; and ends that, if it can be. */
+struct kvt_cuda_copy world_reserve(void);
+void world_abort(void);
+
 /* Stores objects, named from @first on, and loads them again. */
 void world_expect_round_trip(uint64_t first);
 

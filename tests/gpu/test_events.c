@@ -166,6 +166,34 @@ START_TEST(a_kernel_takes_no_more_blocks_than_allowed)
 }
 END_TEST
 
+START_TEST(a_copy_of_the_callers_goes_as_it_says)
+{
+        static const char *const functions[] = {"cuMemcpyAsync", "cuMemcpyBatchAsync",
+                                                "cuLaunchKernel"};
+        static const unsigned used[KVT_CUDA_STRATEGIES] = {0, 1, 2, 2};
+        struct kvt_cuda_copy copy;
+
+        world_begin(KVT_CUDA_PLAIN);
+        copy = world_reserve();
+        for (unsigned i = 0; i < KVT_CUDA_STRATEGIES; i++) {
+                uint64_t before[3];
+
+                if (!gpu_moves_by(engine.session, (enum kvt_cuda_strategy)i))
+                        break;
+                for (unsigned k = 0; k < 3; k++)
+                        before[k] = fake_cuda_calls(functions[k]);
+                copy.strategy = 1 + i;
+                ck_assert_int_eq(kvt_cuda_copy(engine.session, &copy, gpu.stream), KVT_OK);
+                for (unsigned k = 0; k < 3; k++)
+                        ck_assert_msg((fake_cuda_calls(functions[k]) > before[k]) == (k == used[i]),
+                                      "strategy %u, %s", i, functions[k]);
+        }
+        gpu_wait(&gpu);
+        world_abort();
+        world_end();
+}
+END_TEST
+
 /* Captured as engines do: by another thread, at a time that is none of kvtier's. */
 START_TEST(a_graph_that_the_application_captures_is_not_spoilt)
 {
@@ -203,6 +231,7 @@ int main(void)
                 nor_does_it_where_both_are_staged,
                 the_event_behind_the_last_copy_is_recorded_before_the_completion,
                 a_kernel_takes_no_more_blocks_than_allowed,
+                a_copy_of_the_callers_goes_as_it_says,
                 a_graph_that_the_application_captures_is_not_spoilt,
                 NULL,
         };

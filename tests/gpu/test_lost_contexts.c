@@ -40,35 +40,20 @@ static void lose_context(struct child *self, void *argument)
 static void lose_context_in_own_copy(struct child *self, void *argument)
 {
         struct kvt_cuda_options options = world_options(1u << KVT_CUDA_PLAIN);
-        const struct shape *shape = shape_named(SHAPE);
-        struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_WAITED};
         struct kvt_cuda_copy copy;
         enum kvt_status status;
-        uint64_t id;
 
         world_open(SHAPE, &options);
         gpu_engine_wait_registered(&engine);
         gpu_engine_objects(&engine, 1, objects, slots);
-        objects[0].bytes = objects[0].n_slots * shape_page_bytes(&shape->groups[objects[0].group]);
-        ck_assert_int_eq(kvt_reserve(engine.session, &call, objects, 1, &id), KVT_OK);
-        ck_assert_int_eq(world_finish(id), KVT_OK);
-        copy = (struct kvt_cuda_copy){.size = sizeof(copy),
-                                      .map = engine.map,
-                                      .group = objects[0].group,
-                                      .shard = objects[0].shard,
-                                      .is_store = 1,
-                                      .slots = objects[0].slots,
-                                      .n_slots = objects[0].n_slots,
-                                      .n_segments = objects[0].n_segments,
-                                      .segments = objects[0].segments};
+        copy = world_reserve();
         fake_cuda_lose(FAKE_CUDA_LAUNCH_FAILED, 1);
         do {
                 status = kvt_cuda_copy(engine.session, &copy, gpu.stream);
         } while (status == KVT_OK);
         child_say(self, status);
         /* Nothing is given back, whoever tries. */
-        if (kvt_abort(engine.session, &call, objects, 1, &id) == KVT_OK)
-                world_finish(id);
+        world_abort();
         child_hear(self);
 }
 
