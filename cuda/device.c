@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "cuda/clock.h"
 #include "cuda/device.h"
 
 #define CLOSE_NS_MAX UINT64_C(2000000000)
-
-static uint64_t now_ns(void)
-{
-        struct timespec now;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
 
 void cuda_on_error(void *context, cu_result error, bool is_lost)
 {
@@ -147,7 +139,7 @@ void cuda_free(struct cuda *cuda)
 void cuda_close(void *context)
 {
         struct cuda *cuda = context;
-        uint64_t by = now_ns() + CLOSE_NS_MAX;
+        uint64_t by = clock_now_ns() + CLOSE_NS_MAX;
         bool is_over = true;
 
         for (uint32_t i = 0; i < CUDA_GPUS_MAX; i++)

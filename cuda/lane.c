@@ -2,12 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <time.h>
 
+#include "cuda/clock.h"
 #include "cuda/lane.h"
 #include "cuda/tiles.h"
 
-#define NS_PER_SECOND    UINT64_C(1000000000)
 #define BYTES_PER_NS     50.0 /* of the bus, at first; then as is seen */
 #define BYTES_PER_NS_MIN 1.0
 #define BYTES_PER_NS_MAX 1000.0
@@ -20,20 +19,6 @@
 #define JOBS_LOOKED_AT   64u
 #define TIMER_SLACK_NS   1000u
 #define JOIN_NS          UINT64_C(500000000)
-
-static uint64_t now_ns(void)
-{
-        struct timespec now;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (uint64_t)now.tv_sec * NS_PER_SECOND + (uint64_t)now.tv_nsec;
-}
-
-static struct timespec timespec_of(uint64_t ns)
-{
-        return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_SECOND),
-                                 .tv_nsec = (long)(ns % NS_PER_SECOND)};
-}
 
 /* ---- ends: under the lock, which goes away for the host ---- */
 
@@ -109,7 +94,7 @@ static void count_slot(struct lane *lane, const struct lane_slot *slot)
  */
 static void learn_rate(struct lane *lane, struct lane_slot *slot, bool is_done)
 {
-        bool is_due = now_ns() >= slot->due_ns;
+        bool is_due = clock_now_ns() >= slot->due_ns;
 
         if (slot->was_seen || slot->waits || (!is_done && !is_due))
                 return;
@@ -495,7 +480,7 @@ static void set_due(struct lane *lane, struct lane_slot *slot)
         for (unsigned i = 0; i < LANE_SLOTS; i++)
                 if (lane->slots[i].is_busy)
                         ahead += lane->slots[i].slot.bytes;
-        slot->due_ns = now_ns() + (uint64_t)((double)ahead / lane->bytes_per_ns);
+        slot->due_ns = clock_now_ns() + (uint64_t)((double)ahead / lane->bytes_per_ns);
         slot->is_busy = true;
         slot->was_seen = false;
 }
@@ -589,8 +574,8 @@ static uint64_t next_look(const struct lane *lane, uint64_t now)
 
 static void rest(struct lane *lane)
 {
-        uint64_t now = now_ns(), next = next_look(lane, now);
-        struct timespec until = timespec_of(next);
+        uint64_t now = clock_now_ns(), next = next_look(lane, now);
+        struct timespec until = clock_timespec(next);
 
         if (next == UINT64_MAX)
                 pthread_cond_wait(&lane->work, &lane->lock);
@@ -602,7 +587,7 @@ static bool is_over(struct lane *lane)
 {
         if (lane->is_abandoned)
                 return true;
-        if (lane->is_closing && !TAILQ_EMPTY(&lane->active) && now_ns() >= lane->close_by_ns)
+        if (lane->is_closing && !TAILQ_EMPTY(&lane->active) && clock_now_ns() >= lane->close_by_ns)
                 lane->kit.on_error(lane->kit.error_context, CU_E_LAUNCH_TIMEOUT, true);
         if (is_lost(lane))
                 lose_all(lane);
@@ -648,17 +633,6 @@ static void run(void *argument)
 
 /* ---- from outside ---- */
 
-static void init_locks(struct lane *lane)
-{
-        pthread_condattr_t monotonic;
-
-        pthread_mutex_init(&lane->lock, NULL);
-        pthread_condattr_init(&monotonic);
-        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-        pthread_cond_init(&lane->work, &monotonic);
-        pthread_condattr_destroy(&monotonic);
-}
-
 cu_result lane_init(struct lane *ret_lane, const struct lane_kit *kit, bool is_store,
                     uint64_t staging_bytes)
 {
@@ -666,7 +640,8 @@ cu_result lane_init(struct lane *ret_lane, const struct lane_kit *kit, bool is_s
         unsigned n = 0;
 
         *ret_lane = (struct lane){.kit = *kit, .is_store = is_store, .bytes_per_ns = BYTES_PER_NS};
-        init_locks(ret_lane);
+        pthread_mutex_init(&ret_lane->lock, NULL);
+        clock_cond_init(&ret_lane->work);
         STAILQ_INIT(&ret_lane->jobs);
         TAILQ_INIT(&ret_lane->active);
         error = kit->slot->driver->stream_create(&ret_lane->tail, CU_STREAM_NON_BLOCKING, 0);

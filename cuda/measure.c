@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <time.h>
 
+#include "cuda/clock.h"
 #include "cuda/measure.h"
 
 #define SLOTS      2u
@@ -21,14 +22,6 @@ struct bench {
         cu_address pages;
 };
 
-static uint64_t now_ns(void)
-{
-        struct timespec now;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void pause_a_little(void)
 {
         struct timespec pause = {.tv_nsec = 1000000};
@@ -46,7 +39,7 @@ static bool wait_slot(struct slot *slot, uint64_t until)
         cu_result error;
 
         while ((error = slot_query(slot)) == CU_E_NOT_READY) {
-                is_late = now_ns() >= until;
+                is_late = clock_now_ns() >= until;
                 if (is_late)
                         pause_a_little();
         }
@@ -84,7 +77,7 @@ static void fill(struct bench *bench, struct slot *slot, uint64_t *at, uint64_t 
 static uint64_t move(struct bench *bench, enum kvt_cuda_strategy strategy, bool is_store,
                      uint64_t bytes, uint64_t run_bytes)
 {
-        uint64_t start = now_ns(), until = start + TIMEOUT_NS, at = 0;
+        uint64_t start = clock_now_ns(), until = start + TIMEOUT_NS, at = 0;
         bool is_right = true;
         unsigned i;
 
@@ -99,7 +92,7 @@ static uint64_t move(struct bench *bench, enum kvt_cuda_strategy strategy, bool 
         }
         for (unsigned j = 0; j < SLOTS && j < i; j++)
                 is_right = wait_slot(&bench->slots[j], until) && is_right;
-        return is_right ? now_ns() - start : 0;
+        return is_right ? clock_now_ns() - start : 0;
 }
 
 static void measure_one(struct bench *bench, unsigned row, unsigned way,

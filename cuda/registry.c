@@ -3,11 +3,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/queue.h>
-#include <time.h>
 
+#include "cuda/clock.h"
 #include "cuda/registry.h"
-
-#define NS_PER_SECOND UINT64_C(1000000000)
 
 enum piece_state { WAITING, REGISTERED, REFUSED };
 
@@ -43,7 +41,6 @@ struct registry {
 int registry_new(struct registry **ret_registry, const struct registry_options *options)
 {
         struct registry *registry = calloc(1, sizeof(*registry));
-        pthread_condattr_t monotonic;
 
         if (!registry)
                 return err_raise(-ENOMEM);
@@ -51,11 +48,8 @@ int registry_new(struct registry **ret_registry, const struct registry_options *
         registry->options = *options;
         TAILQ_INIT(&registry->arenas);
         pthread_mutex_init(&registry->lock, NULL);
-        pthread_condattr_init(&monotonic);
-        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-        pthread_cond_init(&registry->work, &monotonic);
-        pthread_cond_init(&registry->over, &monotonic);
-        pthread_condattr_destroy(&monotonic);
+        pthread_cond_init(&registry->work, NULL);
+        clock_cond_init(&registry->over);
         *ret_registry = registry;
         return 0;
 }
@@ -391,16 +385,9 @@ void registry_lose(struct registry *registry)
 
 void registry_close(struct registry *registry, uint64_t timeout_ns)
 {
-        struct timespec until;
+        struct timespec until = clock_timespec(clock_now_ns() + timeout_ns);
         int r = 0;
 
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += (time_t)(timeout_ns / NS_PER_SECOND);
-        until.tv_nsec += (long)(timeout_ns % NS_PER_SECOND);
-        if (until.tv_nsec >= (long)NS_PER_SECOND) {
-                until.tv_nsec -= (long)NS_PER_SECOND;
-                until.tv_sec++;
-        }
         pthread_mutex_lock(&registry->lock);
         registry->is_closing = true;
         pthread_cond_signal(&registry->work);

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
-#include <time.h>
 
+#include "cuda/clock.h"
 #include "cuda/worker.h"
-
-#define NS_PER_SECOND UINT64_C(1000000000)
 
 static void *run(void *argument)
 {
@@ -26,16 +24,12 @@ static void deinit(struct worker *worker)
 
 int worker_start(struct worker *worker, void (*function)(void *argument), void *argument)
 {
-        pthread_condattr_t monotonic;
         sigset_t all, before;
         int r;
 
         *worker = (struct worker){.run = function, .argument = argument};
         pthread_mutex_init(&worker->lock, NULL);
-        pthread_condattr_init(&monotonic);
-        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-        pthread_cond_init(&worker->over, &monotonic);
-        pthread_condattr_destroy(&monotonic);
+        clock_cond_init(&worker->over);
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         r = pthread_create(&worker->thread, NULL, run, worker);
@@ -47,8 +41,7 @@ int worker_start(struct worker *worker, void (*function)(void *argument), void *
 
 bool worker_join(struct worker *worker, uint64_t by_ns)
 {
-        struct timespec until = {.tv_sec = (time_t)(by_ns / NS_PER_SECOND),
-                                 .tv_nsec = (long)(by_ns % NS_PER_SECOND)};
+        struct timespec until = clock_timespec(by_ns);
         bool is_over;
         int r = 0;
 
