@@ -10,87 +10,83 @@
 #include "cache_world.h"
 #include "tests/support/fake_tier.h"
 
-START_TEST(a_replaced_generation_in_flight_never_enters_the_catalog)
+/* The first generation's write is at the tier, and stays there. */
+static void put_first_in_flight(void)
 {
-        bool forgetting = false;
-
         fake_tier_hold(cache.nvme, true);
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
         wait_until(fake_tier_held(cache.nvme) == 1);
-        ck_assert_int_eq(world_put(1, 2, true, &forgetting), 0);
-        ck_assert_msg(forgetting, "the write-down is at the tier: its end must be waited for");
+}
+
+/* What was there before has to be forgotten before the answer. */
+static void replace_by(uint8_t value)
+{
+        bool forgetting = false;
+
+        ck_assert_int_eq(world_put(1, value, true, &forgetting), 0);
+        ck_assert_msg(forgetting, "generation %u does not wait for the older ones", value);
+}
+
+static void expect_no_answer(void)
+{
+        world_spin(20);
         ck_assert_uint_eq(n_forgotten, 0);
+}
+
+static void expect_answers(unsigned n)
+{
         fake_tier_hold(cache.nvme, false);
-        wait_until(n_forgotten == 1 && world_is_below(1));
+        wait_until(n_forgotten == n && world_is_below(1));
         ck_assert_uint_eq(world_tier_objects(), 1);
+}
+
+START_TEST(a_replaced_generation_in_flight_never_enters_the_catalog)
+{
+        put_first_in_flight();
+        replace_by(2);
+        ck_assert_uint_eq(n_forgotten, 0);
+        expect_answers(1);
         ck_assert_uint_eq(world_first_byte(world_copy(1)), 2);
 }
 END_TEST
 
 START_TEST(a_replaced_generation_that_got_in_is_forgotten_before_the_answer)
 {
-        bool forgetting = false;
-
         fake_tier_ask_early(cache.nvme, true);
-        fake_tier_hold(cache.nvme, true);
-        ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
-        wait_until(fake_tier_held(cache.nvme) == 1);
-        ck_assert_int_eq(world_put(1, 2, true, &forgetting), 0);
-        ck_assert(forgetting);
+        put_first_in_flight();
+        replace_by(2);
         fake_tier_release(cache.nvme, 1); /* the write; the forget is held */
-        world_spin(20);
-        ck_assert_uint_eq(n_forgotten, 0);
-        fake_tier_hold(cache.nvme, false);
-        wait_until(n_forgotten == 1 && world_is_below(1));
-        ck_assert_uint_eq(world_tier_objects(), 1);
+        expect_no_answer();
+        expect_answers(1);
 }
 END_TEST
 
 START_TEST(every_replacement_waits_for_the_write_of_the_first_generation)
 {
-        bool forgetting = false;
-
         fake_tier_ask_early(cache.nvme, true);
-        fake_tier_hold(cache.nvme, true);
-        ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
-        wait_until(fake_tier_held(cache.nvme) == 1);
-        ck_assert_int_eq(world_put(1, 2, true, &forgetting), 0);
-        ck_assert(forgetting);
-        ck_assert_int_eq(world_put(1, 3, true, &forgetting), 0);
-        ck_assert_msg(forgetting, "the first generation's write has not ended");
-        world_spin(20);
-        ck_assert_uint_eq(n_forgotten, 0);
-        fake_tier_hold(cache.nvme, false);
-        wait_until(n_forgotten == 2 && world_is_below(1));
-        ck_assert_uint_eq(world_tier_objects(), 1);
+        put_first_in_flight();
+        replace_by(2);
+        replace_by(3);
+        expect_no_answer();
+        expect_answers(2);
         ck_assert_uint_eq(world_first_byte(world_copy(1)), 3);
 }
 END_TEST
 
 START_TEST(a_generation_that_was_dropped_in_flight_is_gone_before_the_answer)
 {
-        bool forgetting = false;
-
         fake_tier_ask_early(cache.nvme, true);
-        fake_tier_hold(cache.nvme, true);
-        ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
-        wait_until(fake_tier_held(cache.nvme) == 1);
+        put_first_in_flight();
         cache_drop(&cache, world_find(1), METRICS_RECLAIMED);
-        ck_assert_int_eq(world_put(1, 2, true, &forgetting), 0);
-        ck_assert_msg(forgetting, "the dropped generation's write has not ended");
+        replace_by(2);
         fake_tier_release(cache.nvme, 1); /* the write; the forget is held */
-        world_spin(20);
-        ck_assert_uint_eq(n_forgotten, 0);
-        fake_tier_hold(cache.nvme, false);
-        wait_until(n_forgotten == 1 && world_is_below(1));
-        ck_assert_uint_eq(world_tier_objects(), 1);
+        expect_no_answer();
+        expect_answers(1);
 }
 END_TEST
 
 START_TEST(a_write_that_is_cancelled_leaves_older_deletes_to_be_waited_for)
 {
-        bool forgetting = false;
-
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
         wait_until(world_is_below(1) && transfers_are_idle(&cache.transfers));
         cache_drop(&cache, world_find(1), METRICS_FOR_SPACE);
@@ -98,8 +94,7 @@ START_TEST(a_write_that_is_cancelled_leaves_older_deletes_to_be_waited_for)
         fake_tier_hold(cache.nvme, true);
         ck_assert_int_eq(world_put(1, 2, false, NULL), 0);
         wait_until(fake_tier_held(cache.nvme) == 1);
-        ck_assert_int_eq(world_put(1, 3, true, &forgetting), 0);
-        ck_assert(forgetting);
+        replace_by(3);
         fake_tier_release(cache.nvme, 1); /* the write of the second generation */
         wait_until(cache.n_syncing || n_forgotten);
         ck_assert_uint_eq(n_forgotten, 0);
@@ -110,16 +105,12 @@ END_TEST
 
 START_TEST(after_a_write_that_failed_a_sync_tells_whether_its_entry_can_come_back)
 {
-        bool forgetting = false;
-
         fake_tier_fail_writes(cache.nvme, 1, -EIO);
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
         wait_until(metrics.tier_io_errors_total[METRICS_NVME] == 1);
         fake_tier_hold(cache.nvme, true);
-        ck_assert_int_eq(world_put(1, 2, true, &forgetting), 0);
-        ck_assert(forgetting);
-        world_spin(20);
-        ck_assert_uint_eq(n_forgotten, 0);
+        replace_by(2);
+        expect_no_answer();
         fake_tier_hold(cache.nvme, false);
         wait_until(n_forgotten == 1 && world_is_below(1));
 }
@@ -127,15 +118,11 @@ END_TEST
 
 START_TEST(a_stored_generation_is_durably_gone_before_the_answer)
 {
-        bool forgetting = false;
-
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
         wait_until(world_is_below(1));
         fake_tier_hold(cache.nvme, true);
-        ck_assert_int_eq(world_put(1, 2, true, &forgetting), 0);
-        ck_assert(forgetting);
-        world_spin(20);
-        ck_assert_uint_eq(n_forgotten, 0);
+        replace_by(2);
+        expect_no_answer();
         fake_tier_hold(cache.nvme, false);
         wait_until(n_forgotten == 1);
 }
@@ -150,8 +137,7 @@ START_TEST(a_generation_that_was_dropped_before_is_durably_gone_before_the_answe
         wait_until(transfers_are_idle(&cache.transfers));
         cache_drop(&cache, world_find(1), METRICS_FOR_SPACE);
         wait_until(!cache.n_forgetting);
-        ck_assert_int_eq(world_put(1, 2, true, &forgetting), 0);
-        ck_assert(forgetting);
+        replace_by(2);
         ck_assert_uint_eq(n_forgotten, 0);
         wait_until(n_forgotten == 1 && !cache.n_syncing);
         /* Nothing has been dropped since: nothing to wait for. */
