@@ -67,6 +67,7 @@ START_TEST(a_writer_whose_checksums_do_not_match_is_dropped)
         struct checksum_list *list = calloc(1, sizeof(*list));
         struct host_copy *copy;
 
+        ck_assert_ptr_nonnull(list);
         cache.write_policy = PLACEMENT_WRITE_OFF;
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
         copy = world_copy(1);
@@ -86,6 +87,7 @@ static void verify_while_it_goes_down(bool right)
         struct object_key key = world_key(1);
         struct host_copy *copy;
 
+        ck_assert_ptr_nonnull(list);
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
         copy = world_copy(1);
         ck_assert(copy->hashing);
