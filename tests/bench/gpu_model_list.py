@@ -23,6 +23,16 @@ SMALL_LATENT = dict(
     index_n_heads=4,
     index_head_dim=64,
 )
+# Latent attention of which an indexer chooses the keys.
+SPARSE = dict(
+    BASE,
+    num_hidden_layers=3,
+    num_attention_heads=16,
+    num_key_value_heads=16,
+    index_n_heads=8,
+    n_routed_experts=16,
+    mlp_layer_types=["dense", "sparse", "sparse"],
+)
 
 MODELS = {
     "Qwen3": (
@@ -85,32 +95,14 @@ MODELS = {
     "DeepSeek-V3.2": (
         "deepseek_v32",
         2048,
-        dict(
-            BASE,
-            num_hidden_layers=3,
-            num_attention_heads=16,
-            num_key_value_heads=16,
-            index_n_heads=8,
-            n_routed_experts=16,
-            first_k_dense_replace=1,
-            mlp_layer_types=["dense", "sparse", "sparse"],
-        ),
+        dict(SPARSE, first_k_dense_replace=1),
         dict(SMALL, **SMALL_LATENT, n_group=1, topk_group=1, num_experts_per_tok=2),
         "3 of 61 layers, 16 of 128 heads, 8 of 64 indexer heads, 16 of 256 experts",
     ),
     "GLM-5": (
         "glm_moe_dsa",
         2048,
-        dict(
-            BASE,
-            num_hidden_layers=3,
-            num_attention_heads=16,
-            num_key_value_heads=16,
-            index_n_heads=8,
-            n_routed_experts=16,
-            mlp_layer_types=["dense", "sparse", "sparse"],
-            indexer_types=["full", "shared", "full"],
-        ),
+        dict(SPARSE, indexer_types=["full", "shared", "full"]),
         dict(SMALL, **SMALL_LATENT, num_experts_per_tok=2),
         "3 of 78 layers, 16 of 64 heads, 8 of 32 indexer heads, 16 of 256 experts",
     ),
