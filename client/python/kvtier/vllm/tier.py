@@ -3,8 +3,9 @@
 
 vLLM copies between its pool and the device; this moves what it promotes and cascades between
 the pool and the daemon. A row of the pool holds a chunk of all ranks: it is one page of a map
-over the pool's memory, and one object. All in the scheduler's thread, which waits for nothing:
-the library copies, and what has ended is collected once a step.
+over the pool's memory, and one object. All in the scheduler's thread, which waits for nothing but
+for jobs in flight before a reset and at the end: the library copies, and what has ended is
+collected once a step.
 """
 from __future__ import annotations
 
