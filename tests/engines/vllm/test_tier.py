@@ -125,6 +125,28 @@ def test_what_is_stored_is_not_copied_again(pool):
     assert (pool.rows[8] == pool.rows[3]).all()
 
 
+def test_jobs_may_be_more_than_a_call_takes(pool, monkeypatch):
+    monkeypatch.setattr("kvtier.vllm.tier.OBJECTS_MAX", 2)
+    calls, session = [], pool.tier._session
+    for name in ("store_pages", "load_pages"):
+        monkeypatch.setattr(session, name, counted(getattr(session, name), calls))
+    context = pool.request("one", chunks=5)
+    keys = [key(i) for i in range(5)]
+    assert pool.submit("submit_store", context, keys, [1, 2, 3, 4, 5]).success
+    result = pool.submit("submit_load", context, keys, [11, 12, 13, 14, 15])
+    assert (result.success, result.transfer_bytes) == (True, 5 * ROW_BYTES)
+    assert (pool.rows[11:16] == pool.rows[1:6]).all()
+    assert calls == [2, 2, 1] * 2
+
+
+def counted(move, calls):
+    def moved(page_map, objects, **options):
+        calls.append(len(objects))
+        return move(page_map, objects, **options)
+
+    return moved
+
+
 def test_tails_of_less_than_a_chunk_are_not_stored(pool, monkeypatch):
     monkeypatch.setattr(pool.tier._session, "store_pages", None)
     context = pool.request("one")

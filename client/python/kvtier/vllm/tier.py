@@ -34,6 +34,7 @@ from . import metrics
 from .engine import ENGINE_KEY, Engine
 from .names import Names
 from .options import Options
+from .transfer import OBJECTS_MAX
 
 logger = logging.getLogger("vllm.kvtier")
 
@@ -172,8 +173,11 @@ class KvtierTier(SecondaryTierManager):
         for i in new:
             # The states of a boundary are of use together only.
             sets[keys[i][:DIGEST_BYTES] if self._is_state(keys[i]) else b""].append(i)
-        for name, which in sets.items():
-            self._store(job, [keys[i] for i in which], [slots[i] for i in which], positions, name)
+        for name, members in sets.items():
+            for at in range(0, len(members), OBJECTS_MAX):
+                which = members[at : at + OBJECTS_MAX]
+                part = [keys[i] for i in which], [slots[i] for i in which]
+                self._store(job, *part, positions, name)
         self._end_if_done(job)
 
     def _store(
@@ -218,18 +222,24 @@ class KvtierTier(SecondaryTierManager):
 
     def submit_load(self, job_metadata: Any) -> None:
         job = self._new_job(job_metadata, is_load=True)
-        digests, groups = self._names.of_keys(job.keys)
-        objects = Objects(digests, group=self._numbers[groups])
-        objects.set_slots(job_metadata.chunk_ids.astype(np.uint32), 1)
         self._metrics.count(metrics.KEYS_LOADED, len(job.keys))
+        slots = job_metadata.chunk_ids.astype(np.uint32)
+        for at in range(0, len(job.keys), OBJECTS_MAX):
+            end = at + OBJECTS_MAX
+            self._load(job, job.keys[at:end], slots[at:end])
+        self._end_if_done(job)
+
+    def _load(self, job: Job, keys: list[bytes], slots: Any) -> None:
+        digests, groups = self._names.of_keys(keys)
+        objects = Objects(digests, group=self._numbers[groups])
+        objects.set_slots(slots, 1)
         self._track(
             job,
-            job.keys,
+            keys,
             self._session.load_pages(
                 self._map, objects, partial=True, timeout=self._options.load_timeout
             ),
         )
-        self._end_if_done(job)
 
     def _new_job(self, metadata: Any, is_load: bool) -> Job:
         plan = self._plans.get(metadata.req_context.req_id)
