@@ -23,7 +23,7 @@
 static struct fake fake;
 static struct kvt_session *session;
 static _Atomic bool stopping, stopping_movers;
-static _Atomic unsigned n_lost;
+static _Atomic unsigned n_lost, n_moved;
 
 static void answer(const struct wire_batch *batch)
 {
@@ -127,7 +127,7 @@ static void *move(void *argument)
                 }
                 if (round % 3 == 0)
                         finish(kvt_cancel(session, &call, id, &cancel), &cancel);
-                finish(KVT_OK, &id);
+                n_moved += finish(KVT_OK, &id);
         }
         kvt_page_map_free(map);
         return NULL;
@@ -166,6 +166,7 @@ START_TEST(many_threads_share_a_session_over_hang_ups)
                 pthread_join(movers[i], NULL);
         /* Each hang-up was felt, and none cost more than what was on its way. */
         ck_assert_uint_gt(n_lost, 0);
+        ck_assert_uint_gt(n_moved, 0);
         stopping = true;
         pthread_join(looker, NULL);
         kvt_close(session);
@@ -195,7 +196,7 @@ START_TEST(fork_in_the_middle_of_it_leaves_a_child_that_can_close)
                 }
                 ck_assert_int_gt(pid, 0);
                 ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-                ck_assert(WIFEXITED(status));
+                ck_assert(WIFEXITED(status) && !WEXITSTATUS(status));
         }
         for (int i = 0; i < 2; i++)
                 pthread_join(threads[i], NULL);
