@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <signal.h>
-
+#include "base/thread.h"
 #include "client/page_call.h"
 #include "client/session.h"
 
@@ -61,19 +60,14 @@ static void *run(void *argument)
 int kvt__copier_start(struct kvt_session *session)
 {
         struct kvt__copier *copier = &session->copier;
-        sigset_t all, before;
         int r = 0;
 
-        /* The thread takes no signals: they are the application's. */
-        sigfillset(&all);
         pthread_mutex_lock(&session->lock);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
         if (!copier->is_running)
-                r = pthread_create(&copier->thread, NULL, run, session);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+                r = thread_start(&copier->thread, run, session);
         copier->is_running = copier->is_running || !r;
         pthread_mutex_unlock(&session->lock);
-        return r ? err_raise(-r) : 0;
+        return r;
 }
 
 void kvt__copier_stop(struct kvt_session *session)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 #include "client/session.h"
 #include "proto/message.h"
 
@@ -375,19 +375,6 @@ static void session_free(struct kvt_session *session, bool inherited)
         free(session);
 }
 
-/* The thread takes no signals: they are the application's. */
-static int start_thread(struct kvt_session *session)
-{
-        sigset_t all, before;
-        int r;
-
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = pthread_create(&session->thread, NULL, run, session);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        return r ? err_raise(-r) : 0;
-}
-
 static void stop_thread(struct kvt_session *session)
 {
         pthread_mutex_lock(&session->lock);
@@ -476,7 +463,8 @@ static enum kvt_status open_session(struct kvt_session **ret_session,
                 status = set_identity(session, &options, why);
         if (status == KVT_OK)
                 status = make_parts(session, why);
-        if (status == KVT_OK && (kvt__fork_register(session) || start_thread(session))) {
+        if (status == KVT_OK && (kvt__fork_register(session) ||
+                                 thread_start(&session->thread, run, session))) {
                 kvt__fork_unregister(session);
                 status = fail(KVT_NO_MEMORY, why, "no thread for the session");
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/queue.h>
 
+#include "base/thread.h"
 #include "cuda/clock.h"
 #include "cuda/registry.h"
 
@@ -349,16 +349,10 @@ static void *run(void *argument)
 static int start(struct registry *registry)
 {
         pthread_t thread;
-        sigset_t all, before;
-        int r;
+        int r = thread_start(&thread, run, registry);
 
-        /* The thread takes no signals: they are the application's. */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = pthread_create(&thread, NULL, run, registry);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
         if (r)
-                return err_raise(-r);
+                return r;
         pthread_detach(thread);
         registry->is_running = true;
         return 0;

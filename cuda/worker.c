@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <signal.h>
-
+#include "base/thread.h"
 #include "cuda/clock.h"
 #include "cuda/worker.h"
 
@@ -24,19 +23,15 @@ static void deinit(struct worker *worker)
 
 int worker_start(struct worker *worker, void (*function)(void *argument), void *argument)
 {
-        sigset_t all, before;
         int r;
 
         *worker = (struct worker){.run = function, .argument = argument};
         pthread_mutex_init(&worker->lock, NULL);
         clock_cond_init(&worker->over);
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = pthread_create(&worker->thread, NULL, run, worker);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        r = thread_start(&worker->thread, run, worker);
         if (r)
                 deinit(worker);
-        return r ? err_raise(-r) : 0;
+        return r;
 }
 
 bool worker_join(struct worker *worker, uint64_t by_ns)

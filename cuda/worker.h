@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A thread that can be waited for with a deadline, since one that hangs inside the driver must
- * not hang whoever closes a session. It takes no signals: they are the application's.
+ * not hang whoever closes a session.
  */
 #pragma once
 
