@@ -41,8 +41,7 @@ static void step(struct kvt__page_walk *walk)
         walk->slot++;
 }
 
-/* Are pages one row each, with no gap between them? */
-static bool is_packed(const struct kvt__page_group *group)
+bool kvt__page_group_is_packed(const struct kvt__page_group *group)
 {
         return group->n_views == 1 && group->views[0].n_rows == 1 &&
                group->views[0].page_stride == group->views[0].row_bytes;
@@ -60,7 +59,7 @@ static bool take_row(struct kvt__page_walk *walk)
                           walk->row * view->row_stride;
         walk->page_left = view->row_bytes;
         step(walk);
-        while (is_packed(list->group) && walk->slot < list->n_slots &&
+        while (kvt__page_group_is_packed(list->group) && walk->slot < list->n_slots &&
                list->slots[walk->slot] == (uint64_t)list->slots[walk->slot - 1] + 1) {
                 walk->page_left += view->row_bytes;
                 walk->slot++;

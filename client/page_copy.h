@@ -42,6 +42,9 @@ struct kvt__page_group {
         struct kvt__page_view *views;
 };
 
+/* Are pages one row each, with no gap between them? */
+bool kvt__page_group_is_packed(const struct kvt__page_group *group);
+
 /* What to copy. The segments hold n_slots * stored_bytes bytes. */
 struct kvt__page_list {
         const struct kvt__page_group *group;

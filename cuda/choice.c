@@ -148,12 +148,6 @@ enum kvt_cuda_strategy choice_find(const struct choice *choice, bool is_store,
         return chosen;
 }
 
-static bool is_packed(const struct kvt__page_group *group)
-{
-        return group->n_views == 1 && group->views[0].n_rows == 1 &&
-               group->views[0].page_stride == group->views[0].row_bytes;
-}
-
 static uint64_t count_runs(const struct kvt__page_list *list)
 {
         const struct kvt__page_group *group = list->group;
@@ -162,7 +156,7 @@ static uint64_t count_runs(const struct kvt__page_list *list)
         for (uint32_t i = 0; i < group->n_views; i++)
                 n += group->views[i].n_rows;
         n *= list->n_slots;
-        if (is_packed(group))
+        if (kvt__page_group_is_packed(group))
                 for (uint32_t i = 1; i < list->n_slots; i++)
                         n -= list->slots[i] == (uint64_t)list->slots[i - 1] + 1;
         return n;
