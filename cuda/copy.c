@@ -25,18 +25,16 @@ static cu_result launch(struct pending *pending)
 
 static cu_result copy_batch(struct pending *pending)
 {
-        struct cu_copy_attributes attributes = {.source_order = CU_SOURCE_ORDER_STREAM};
         cu_address to[BATCH_MAX], from[BATCH_MAX];
-        size_t bytes[BATCH_MAX], first = 0, failed = 0;
+        size_t bytes[BATCH_MAX];
 
         for (uint32_t i = 0; i < pending->few.n_runs; i++) {
                 to[i] = pending->few.runs[i].to;
                 from[i] = pending->few.runs[i].from;
                 bytes[i] = pending->few.runs[i].bytes;
         }
-        return pending->gpu->kit.driver->copy_batch(to, from, bytes, pending->few.n_runs,
-                                                    &attributes, &first, 1, &failed,
-                                                    pending->stream);
+        return cuda_copy_batch(pending->gpu->kit.driver, to, from, bytes, pending->few.n_runs,
+                               pending->stream);
 }
 
 static cu_result flush(struct pending *pending)

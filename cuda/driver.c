@@ -104,6 +104,15 @@ void cuda_leave(const struct cuda_driver *driver, int mode)
         driver->capture_mode(&mode);
 }
 
+cu_result cuda_copy_batch(const struct cuda_driver *driver, cu_address *to, cu_address *from,
+                          size_t *bytes, size_t n, cu_stream stream)
+{
+        struct cu_copy_attributes attributes = {.source_order = CU_SOURCE_ORDER_STREAM};
+        size_t first = 0, failed = 0;
+
+        return driver->copy_batch(to, from, bytes, n, &attributes, &first, 1, &failed, stream);
+}
+
 const char *cuda_error_name(const struct cuda_driver *driver, cu_result error)
 {
         static _Thread_local char text[192];

@@ -156,6 +156,10 @@ struct cuda_driver {
  */
 int cuda_driver_load(struct cuda_driver *ret_driver, const char *path, struct why *why);
 
+/* @n copies by copy_batch, which the driver has; in the order of the stream. */
+cu_result cuda_copy_batch(const struct cuda_driver *driver, cu_address *to, cu_address *from,
+                          size_t *bytes, size_t n, cu_stream stream);
+
 /*
  * Makes @context this thread's, for calls beside whatever the application does there: while
  * one of its threads captures a graph, the driver refuses allocations and queries by any thread

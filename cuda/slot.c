@@ -201,12 +201,11 @@ static cu_result copy_each(struct slot *slot)
 /* @n copies that stand in the batch arrays. */
 static cu_result copy_batch(struct slot *slot, size_t n, cu_stream stream)
 {
-        struct cu_copy_attributes attributes = {.source_order = CU_SOURCE_ORDER_STREAM};
-        size_t first = 0, failed = 0, *bytes = (void *)(slot->batch + 2 * SLOT_RUNS_MAX);
+        size_t *bytes = (void *)(slot->batch + 2 * SLOT_RUNS_MAX);
 
         _Static_assert(sizeof(size_t) == sizeof(slot->batch[0]), "lengths share the array");
-        return slot->kit->driver->copy_batch(slot->batch, slot->batch + SLOT_RUNS_MAX, bytes, n,
-                                             &attributes, &first, 1, &failed, stream);
+        return cuda_copy_batch(slot->kit->driver, slot->batch, slot->batch + SLOT_RUNS_MAX, bytes,
+                               n, stream);
 }
 
 static void put_in_batch(struct slot *slot, uint32_t i, uint64_t to, uint64_t from, uint64_t bytes)
