@@ -73,20 +73,25 @@ END_TEST
 
 START_TEST(an_event_of_one_stream_holds_another_back)
 {
-        void *other, *event;
+        void *other, *third, *event;
 
         ck_assert_int_eq(cuStreamCreateWithPriority(&other, 1, 0), 0);
+        ck_assert_int_eq(cuStreamCreateWithPriority(&third, 1, 0), 0);
         ck_assert_int_eq(cuEventCreate(&event, 2), 0);
-        fake_cuda_hold(true);
+        fake_cuda_hold_stream(stream, true);
         ck_assert_int_eq(cuMemcpyAsync(device, (uintptr_t)host, 64, stream), 0);
         ck_assert_int_eq(cuEventRecord(event, stream), 0);
         ck_assert_int_eq(cuStreamWaitEvent(other, event, 0), 0);
+        ck_assert_int_eq(cuMemcpyAsync(device + 64, device, 64, other), 0);
+        /* Who waits for nothing is through meanwhile. */
+        ck_assert_int_eq(cuMemcpyAsync(device + 128, (uintptr_t)host, 64, third), 0);
+        ck_assert_int_eq(cuStreamSynchronize(third), 0);
         ck_assert_int_eq(cuEventQuery(event), FAKE_CUDA_NOT_READY);
         ck_assert_int_eq(cuStreamQuery(other), FAKE_CUDA_NOT_READY);
-        fake_cuda_hold(false);
+        fake_cuda_hold_stream(stream, false);
         ck_assert_int_eq(cuStreamSynchronize(other), 0);
         ck_assert_int_eq(cuEventQuery(event), 0);
-        ck_assert_uint_eq(device_byte(0), 1);
+        ck_assert_uint_eq(device_byte(64), 1);
 }
 END_TEST
 
