@@ -37,7 +37,8 @@ class EngineOptions:
         known = {field.name for field in fields(cls)}
         given = {k[len(PREFIX) :]: v for k, v in extra_config.items() if k.startswith(PREFIX)}
         if unknown := sorted(set(given) - known):
-            raise ValueError(f"kvtier: no option {PREFIX}{unknown[0]}; there are {sorted(known)}")
+            names = ", ".join(PREFIX + name for name in sorted(known))
+            raise ValueError(f"kvtier: no option {PREFIX}{unknown[0]}; there are {names}")
         for name in given.keys() & set(SECONDS):
             given[name] = _seconds(name, given[name])
         for name in given.keys() & set(TEXTS):

@@ -329,6 +329,7 @@ def refusal(daemon, pool=None, side=None, options=None, **changes):
     "options, reason",
     [
         ({"kvtier_sockett": "/run/x"}, "no option kvtier_sockett"),
+        ({"kvtier_timeout": 5}, "kvtier_socket, kvtier_store_timeout"),
         ({"kvtier_load_timeout": "5"}, "kvtier_load_timeout is '5'"),
         ({"kvtier_store_timeout": 0}, "kvtier_store_timeout is 0"),
         ({"kvtier_store_timeout": float("nan")}, "kvtier_store_timeout is nan"),
