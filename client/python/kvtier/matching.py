@@ -11,6 +11,9 @@ from .handle import Handle
 from .objects import Objects
 from .status import Status, checked
 
+#: Of a layout that can be probed.
+CELLS_MAX = 64
+
 
 @dataclass(frozen=True)
 class Boundary:
@@ -87,7 +90,7 @@ class Matching(Handle):
     def probe(self, digests: Digests) -> tuple[memoryview, memoryview]:
         """(present, resident): a word of bits for each digest, uint64, shape (n,).
 
-        Bit = cell of (group, shard) in layout order; layouts of at most 64 cells. A hint.
+        Bit = cell of (group, shard) in layout order; layouts of at most CELLS_MAX cells. A hint.
         """
         data = digest_bytes(digests)
         n = len(data) // DIGEST_BYTES

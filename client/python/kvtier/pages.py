@@ -8,8 +8,12 @@ from typing import Any, Iterator, Sequence, Union
 from ._native import ffi, lib
 from .buffers import flat_bytes, pointer
 from .calls import Call, Calls
+from .handle import Handle
 from .objects import Objects
 from .status import Status, checked
+
+#: Of host memory, what a call of `at_once` objects has leased.
+LEASED_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -309,6 +313,11 @@ class Pages(Calls):
         return self._submit(
             function, objects, flags, timeout, waited, set_id, extra, keep, handles
         )
+
+
+def at_once(session: Handle, nbytes: int) -> int:
+    """How many objects of so many bytes one call should move: others use host memory, too."""
+    return max(1, session.info().host_bytes // LEASED_SHARE // max(1, nbytes))
 
 
 def _event(event: Any) -> int:

@@ -15,7 +15,6 @@ from transformers import cache_utils
 
 from kvtier import Identity, Status
 from kvtier.transformers import CacheStore, fingerprint
-from kvtier.transformers import store as store_module
 from kvtier.transformers.layers import roles_of
 
 HYBRID = "qwen3_next"
@@ -150,7 +149,7 @@ def test_loaded_caches_do_not_share_memory(stored, prompt):
 
 @pytest.mark.parametrize("family", ["qwen3", HYBRID])
 def test_long_caches_move_in_batches(stored, prompt, monkeypatch, family):
-    monkeypatch.setattr(store_module, "LEASED_SHARE", 1 << 40)
+    monkeypatch.setattr("kvtier.pages.LEASED_SHARE", 1 << 40)
     model = stored("batches", family=family)
     assert len(list(model.store._batches(3))) == 3
     loaded = model.store.load(prompt)

@@ -21,11 +21,9 @@ from sglang.srt.mem_cache.pool_host.mha import MHATokenToKOnlyPoolHost, MHAToken
 from sglang.srt.runtime_context import get_server_args
 
 from .. import Group, GroupKind, Layout
+from ..matching import CELLS_MAX
 from ..refusal import Refused
 from .pools import HostPool
-
-#: Of a layout that the presence table can be asked about key by key.
-CELLS_MAX = 64
 
 STATES = (PoolName.MAMBA,)
 WINDOWS = (

@@ -15,6 +15,7 @@ from typing import Iterator, Optional, Sequence
 
 from .. import DIGEST_BYTES, Layout, Objects, PageGroup, PageMap, Session, Status
 from ..attachment import Attachment
+from ..pages import at_once
 from ..status import STORED
 from .identity import Place
 from .keys import Chain
@@ -22,9 +23,6 @@ from .options import Options
 from .pools import HostPool
 
 logger = logging.getLogger("sglang.kvtier")
-
-#: Of host memory, what one call may have leased: others use it, too.
-LEASED_SHARE = 8
 
 
 class Closed(Exception):
@@ -146,12 +144,10 @@ class PageStore:
         return results
 
     def _parts(self, name: str, which: list[int]) -> Iterator[list[int]]:
-        """As much at once as may be leased."""
         if not which:
             return
         with self._using():
-            room = self._session.info().host_bytes // LEASED_SHARE
-        each = max(1, room // self._pools[name].page_bytes)
+            each = at_once(self._session, self._pools[name].page_bytes)
         for first in range(0, len(which), each):
             yield which[first : first + each]
 

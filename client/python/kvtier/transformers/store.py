@@ -13,7 +13,7 @@ import torch
 
 from ..cuda import Cuda
 from ..digest import Identity, digest_chain
-from ..pages import PageMap
+from ..pages import PageMap, at_once
 from ..session import Session
 from ..status import Status
 from .calls import Calls, Name
@@ -25,8 +25,6 @@ from .shape import Unusable, describe
 log = logging.getLogger("kvtier.transformers")
 
 NO_IDENTITY = Identity()
-# Of host memory, what one call may have leased: others use it, too.
-LEASED_SHARE = 8
 MAX_TRIES = 8
 
 
@@ -159,15 +157,15 @@ class CacheStore:
             pages.finish_load()
 
     def _batches(self, boundary: int) -> Iterator[Sequence[Name]]:
-        """All that a boundary needs, in order, as much at once as may be leased."""
+        """All that a boundary needs, in order, for a call each."""
         page_bytes = self._template.page_bytes
-        names = [Name(i, self._pages, page_bytes, i - 1) for i in range(1, boundary + 1) if page_bytes]
+        chunks = range(1, boundary + 1 if page_bytes else 1)
+        names = [Name(i, self._pages, page_bytes, i - 1) for i in chunks]
         last = []
         if self.exact and boundary:
             state = Name(boundary, self._state, self._packing.state_bytes(boundary), 0)
             names, last = names[:-1], [*names[-1:], state]
-        room = self.session.info().host_bytes // LEASED_SHARE
-        each = max(1, room // max(1, page_bytes))
+        each = at_once(self.session, page_bytes)
         for first in range(0, len(names), each):
             yield names[first : first + each]
         if last:

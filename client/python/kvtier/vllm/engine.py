@@ -25,6 +25,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from .. import Codec, Group, GroupKind, Layout, Row, Tensor
+from ..matching import CELLS_MAX
 from ..refusal import Refused
 
 #: Where a connector leaves the Engine for what vLLM makes from a name.
@@ -32,9 +33,6 @@ ENGINE_KEY = "kvtier engine"
 
 #: Hashes that are not the same in every process, or that an attacker can make collide.
 UNSHAREABLE_HASHES = ("xxhash", "xxhash_cbor")
-
-#: Of a layout that the presence table can be asked about key by key.
-CELLS_MAX = 64
 
 #: Of a tensor's name, which may have 1024 bytes.
 NAME_MAX = 1000
