@@ -122,6 +122,8 @@ START_TEST(what_is_remembered_leaves_room_in_the_presence_table)
         uint16_t layout;
 
         ck_assert_int_eq(presence_table_new(&table, OBJECTS_MAX, (uint8_t[16]){1}, 1), 0);
+        /* By a key of chance, one in a hundred tables has two full buckets for some entry. */
+        ((struct presence_header *)(uintptr_t)presence_table_view(table)->header)->hash_key = 1;
         ck_assert_int_eq(index_new(&index, OBJECTS_MAX, table), 0);
         ck_assert_int_eq(index_layout(index, 0, &hybrid_id, &layout), 0);
         placement_learn_groups(index, HYBRID, 1u << STATE);
@@ -139,6 +141,7 @@ START_TEST(what_is_remembered_leaves_room_in_the_presence_table)
         }
         presence_table_usage(table, &usage);
         ck_assert_uint_eq(usage.used, OBJECTS_MAX + OBJECTS_MAX / 16 + 1);
+        ck_assert_uint_eq(usage.refused_total, 0);
 }
 END_TEST
 
