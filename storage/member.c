@@ -210,9 +210,18 @@ int member_room(const struct member *member, uint64_t *ret_bytes)
         return 0;
 }
 
+static int refuse_room(const struct member *member, uint64_t room, uint64_t size_bytes,
+                       struct why *why)
+{
+        why_set(why, "%s: the file system has room for %llu bytes, %llu are asked for",
+                member->path, (unsigned long long)room, (unsigned long long)size_bytes);
+        return err_raise(-ENOSPC);
+}
+
 int member_grow(struct member *member, uint64_t size_bytes, struct why *why)
 {
-        uint64_t room = 0;
+        uint64_t room;
+        int r;
 
         if (member->is_block) {
                 if (member->size_bytes >= size_bytes)
@@ -221,15 +230,18 @@ int member_grow(struct member *member, uint64_t size_bytes, struct why *why)
                         (unsigned long long)member->size_bytes, (unsigned long long)size_bytes);
                 return err_raise(-ENOSPC);
         }
+        r = member_room(member, &room);
+        if (r)
+                return fail(member, r, "statvfs", why);
+        /* Not found out by trying: a failing fallocate first takes what others need. */
+        if (room < size_bytes)
+                return refuse_room(member, room, size_bytes, why);
         member->is_preallocated = !fallocate(member->fd, 0, 0, (off_t)size_bytes);
         if (!member->is_preallocated && errno == ENOSPC) {
-                member_room(member, &room);
-                /* What a failed attempt allocated beyond the old end goes back. */
+                /* What the attempt allocated beyond the old end goes back. */
                 if (ftruncate(member->fd, (off_t)member->size_bytes) < 0)
-                        room = 0;
-                why_set(why, "%s: the file system has room for %llu bytes, %llu are asked for",
-                        member->path, (unsigned long long)room, (unsigned long long)size_bytes);
-                return err_raise(-ENOSPC);
+                        return fail(member, -errno, "truncate", why);
+                return refuse_room(member, room, size_bytes, why);
         }
         if (!member->is_preallocated && errno != EOPNOTSUPP && errno != ENOSYS)
                 return fail(member, -errno, "fallocate", why);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which pool, which members, whose catalog: what the tier opens, refuses and leaves alone. */
 #include <check.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,19 @@
 #define MIB (1u << 20)
 
 static struct nvme_fixture fixture;
+static uint64_t most_allocated_bytes;
+
+/* Takes the place of the C library's, to see what it is asked for. */
+int fallocate(int fd, int mode, off_t offset, off_t length)
+{
+        static int (*real)(int, int, off_t, off_t);
+
+        if (!real)
+                *(void **)&real = dlsym(RTLD_NEXT, "fallocate");
+        if ((uint64_t)(offset + length) > most_allocated_bytes)
+                most_allocated_bytes = (uint64_t)(offset + length);
+        return real(fd, mode, offset, length);
+}
 
 static void set_up(void)
 {
@@ -616,6 +630,18 @@ START_TEST(check_adds_up_what_paths_on_one_file_system_want)
 }
 END_TEST
 
+START_TEST(room_is_not_found_out_by_taking_it)
+{
+        fixture_open(&fixture);
+        fixture_close(&fixture);
+        ck_assert_uint_ge(most_allocated_bytes, 16 * MIB);
+        most_allocated_bytes = 0;
+        fixture.options.bytes = 8ull << 40;
+        ck_assert_int_eq(fixture_try_open(&fixture), -ENOSPC);
+        ck_assert_uint_eq(most_allocated_bytes, 0);
+}
+END_TEST
+
 START_TEST(check_says_what_would_be_right)
 {
         fixture.options.bytes = 8ull << 40;
@@ -671,6 +697,7 @@ int main(void)
         tcase_add_test(tcase, too_small_a_share_is_refused);
         tcase_add_test(tcase, check_agrees_with_open_and_changes_nothing);
         tcase_add_test(tcase, check_adds_up_what_paths_on_one_file_system_want);
+        tcase_add_test(tcase, room_is_not_found_out_by_taking_it);
         tcase_add_test(tcase, check_says_what_would_be_right);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
