@@ -144,7 +144,7 @@ struct metrics_histogram {
         X(tier_io_errors_total, COUNTER, TIER, "Reads and writes that the device failed.")         \
         X(corrupt_objects_total, COUNTER, TIER, "Objects whose bytes failed verification.")        \
         X(stale_objects_total, COUNTER, TIER,                                                      \
-          "Objects whose bytes failed verification because of a power loss.")                      \
+          "Objects whose bytes failed verification because of a power loss or a failed sync.")     \
         X(removed_objects_total, COUNTER, TIER_REMOVAL, "Objects removed, by tier and reason.")    \
         X(removed_bytes_total, COUNTER, TIER_REMOVAL, "Bytes of those.")                           \
                                                                                                    \
