@@ -49,6 +49,21 @@ static void forget_no_layout(struct tier *tier, const struct tier_layout *layout
         (void)layout;
 }
 
+static bool is_always_own(const struct tier *tier, struct tier_place place)
+{
+        (void)tier;
+        (void)place;
+        return true;
+}
+
+static void replaced_for_nobody(struct tier *tier, const struct object_key *key,
+                                uint64_t checksum_total)
+{
+        (void)tier;
+        (void)key;
+        (void)checksum_total;
+}
+
 /* A read of a whole object on behalf of somebody who wants pieces of it. */
 struct whole_read {
         struct tier_read read; /* first */
@@ -133,6 +148,10 @@ void tier_init(struct tier *tier, const struct tier_ops *ops)
                 tier->ops.remove_memory = remove_memory_unregistered;
         if (!tier->ops.read_pieces)
                 tier->ops.read_pieces = read_pieces_of_whole;
+        if (!tier->ops.is_own)
+                tier->ops.is_own = is_always_own;
+        if (!tier->ops.replaced)
+                tier->ops.replaced = replaced_for_nobody;
         if (!tier->ops.sync)
                 tier->ops.sync = sync_nothing;
         if (!tier->ops.keep_layout)

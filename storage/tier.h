@@ -210,6 +210,20 @@ struct tier_ops {
         /* Of one that is kept: no longer (the encoding is not looked at). Default: nothing. */
         void (*forget_layout)(struct tier *tier, const struct tier_layout *layout);
 
+        /*
+         * Did this node write it? What others wrote may be read, but takes no room of this
+         * node's and is not this node's to delete: its forget() only forgets. Default: true.
+         */
+        bool (*is_own)(const struct tier *tier, struct tier_place place);
+
+        /*
+         * A replacing commit: from now on the bytes with @checksum_total hold under @key
+         * (0: not known yet, so nothing but what comes later does); tells those who share
+         * the tier. The older copies that this node knows of were forgotten before.
+         * Default: nothing.
+         */
+        void (*replaced)(struct tier *tier, const struct object_key *key, uint64_t checksum_total);
+
         /* Makes everything written so far durable, then calls @on_synced. Default: at once. */
         void (*sync)(struct tier *tier, void (*on_synced)(void *user, int result), void *user);
 
@@ -223,6 +237,23 @@ struct tier_ops {
 /* Embedded first in each tier. */
 struct tier {
         struct tier_ops ops;               /* complete: defaults filled in by tier_init() */
+        /*
+         * A tier that others write to as well (the remote tier) reports after recover(),
+         * on the loop thread, what has come and gone there; both may be NULL.
+         *
+         * on_appeared: an object that this node did not write can be read at @place from
+         * now on. As for recover()'s on_object; @object->generation means nothing here.
+         * Objects that recover() reports may be of others, too: tier_ops.is_own tells.
+         *
+         * on_vanished: what was reported at @place is no longer there (deleted, replaced
+         * elsewhere with other bytes, lost). The place is the tier's again; no forget().
+         * @replaced: other bytes hold under this key now: copies of it in higher tiers are
+         * wrong too, unless their checksum total is @checksum_total.
+         */
+        void (*on_appeared)(void *user, const struct tier_object *object, struct tier_place place);
+        void (*on_vanished)(void *user, const struct object_key *key, struct tier_place place,
+                            bool replaced, uint64_t checksum_total);
+        void *on_shared_user;
         void (*on_ready)(void *user);      /* after TIER_E_PAUSED: there is room again */
         void *on_ready_user;
         /* May be NULL. During recover(), before any on_object: each layout that is kept. */
