@@ -27,6 +27,7 @@
 #include "proto/checksum.h"
 #include "proto/key.h"
 #include "proto/piece_set.h"
+#include "storage/encoding.h"
 
 #define TIER_SEGMENTS_MAX 64u     /* extents of one object in host memory */
 #define TIER_COVERS_MAX   1900u   /* boundaries that one croppable blob lists */
@@ -91,6 +92,7 @@ struct tier_write {
         const struct checksum_list *checksums; /* readable up to its last piece */
         const struct tier_segment *segments;
         uint32_t n_segments;
+        struct encoding encoding; /* how to store it, if it shrinks; zeros: as it is */
         /*
          * May be NULL: always current. Asked once, when all bytes are written and before
          * the entry is put into the catalog: false (the object was replaced or dropped
@@ -128,11 +130,18 @@ struct tier_forget {
         void *tier_private[40]; /* large enough that a forget never has to allocate */
 };
 
+/* What went through encoders or decoders; objects that did not shrink count as they are. */
+struct tier_encoding_usage {
+        uint64_t raw_bytes_total;
+        uint64_t stored_bytes_total;
+        double seconds_total; /* of helper threads */
+};
+
 struct tier_usage {
         uint64_t capacity_bytes;
         uint64_t used_bytes;    /* bytes of space taken, headers and rounding included; 0 until
                                    recovery knows */
-        uint64_t payload_bytes; /* bytes of objects in it */
+        uint64_t payload_bytes; /* bytes of objects in it, as they are stored */
         uint64_t objects;
         uint64_t queued_writes;
         uint64_t queued_reads;
@@ -143,6 +152,7 @@ struct tier_usage {
         uint64_t io_errors_total;
         uint64_t corrupt_total;
         uint64_t stale_total;
+        struct tier_encoding_usage encoded, decoded;
         bool is_unsynced;       /* a power loss now would cost some of what was written */
         bool degraded;          /* works, but not as configured; degraded_reason says why */
         char degraded_reason[160];
@@ -171,7 +181,7 @@ struct tier_ops {
         /* No segment points into it any more. Default: nothing. */
         void (*remove_memory)(struct tier *tier, uint32_t arena_id);
 
-        /* Room that an object of @raw_bytes would take, headers and rounding included. */
+        /* Room that an object of @raw_bytes takes at most, headers and rounding included. */
         uint64_t (*footprint)(struct tier *tier, uint64_t raw_bytes, uint32_t n_covers);
 
         /*
