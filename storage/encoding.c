@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <assert.h>
+#include <endian.h>
 #include <limits.h>
 #include <lz4.h>
 #include <stdlib.h>
@@ -99,6 +100,61 @@ bool encoding_table_is_sane(const struct encoding_table *table, uint64_t raw_byt
                 stored += table->lengths[i];
         }
         return stored == table->stored_bytes && stored <= stored_max(raw_bytes);
+}
+
+static void put_u32(uint8_t *bytes, uint32_t value)
+{
+        value = htole32(value);
+        memcpy(bytes, &value, sizeof(value));
+}
+
+static uint32_t get_u32(const uint8_t *bytes)
+{
+        uint32_t value;
+
+        memcpy(&value, bytes, sizeof(value));
+        return le32toh(value);
+}
+
+size_t encoding_table_bytes(const struct encoding_table *table)
+{
+        return table->n_pieces * (sizeof(uint64_t) + sizeof(uint32_t));
+}
+
+void encoding_table_put(const struct encoding_table *table, uint8_t *bytes)
+{
+        for (uint32_t i = 0; i < table->n_pieces; i++) {
+                uint64_t checksum = htole64(table->checksums[i]);
+
+                memcpy(bytes + i * sizeof(checksum), &checksum, sizeof(checksum));
+        }
+        bytes += table->n_pieces * sizeof(uint64_t);
+        for (uint32_t i = 0; i < table->n_pieces; i++)
+                put_u32(bytes + i * sizeof(uint32_t), table->lengths[i]);
+}
+
+bool encoding_table_get(const uint8_t *bytes, size_t length, uint32_t encoding, uint64_t raw_bytes,
+                        uint64_t stored_bytes, struct encoding_table *ret_table)
+{
+        struct encoding_table table = {.stored_bytes = stored_bytes};
+
+        if (encoding > UINT16_MAX || !raw_bytes)
+                return false;
+        table.encoding = encoding_from_number((uint16_t)encoding);
+        table.n_pieces = checksum_n_pieces(raw_bytes);
+        if (length != encoding_table_bytes(&table))
+                return false;
+        for (uint32_t i = 0; i < table.n_pieces; i++) {
+                memcpy(&table.checksums[i], bytes + i * sizeof(uint64_t), sizeof(uint64_t));
+                table.checksums[i] = le64toh(table.checksums[i]);
+        }
+        bytes += table.n_pieces * sizeof(uint64_t);
+        for (uint32_t i = 0; i < table.n_pieces; i++)
+                table.lengths[i] = get_u32(bytes + i * sizeof(uint32_t));
+        if (!encoding_table_is_sane(&table, raw_bytes))
+                return false;
+        *ret_table = table;
+        return true;
 }
 
 uint64_t encoding_offset(const struct encoding_table *table, uint32_t piece)
@@ -253,18 +309,6 @@ static int prepare_encode(struct encoding_scratch *scratch, uint8_t kind)
         return scratch->lz4 ? 0 : err_raise(-ENOMEM);
 }
 
-static void put_u32(uint8_t *bytes, uint32_t value)
-{
-        for (uint32_t i = 0; i < 4; i++)
-                bytes[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint32_t get_u32(const uint8_t *bytes)
-{
-        return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
-               (uint32_t)bytes[3] << 24;
-}
-
 /* One piece, from @planes to @out; its stored length, or 0 when it is not below @length. */
 static size_t encode_planes(struct encoding_scratch *scratch, struct encoding encoding,
                             const uint8_t *planes, size_t length, uint8_t *out)
@@ -295,25 +339,23 @@ static size_t encode_planes(struct encoding_scratch *scratch, struct encoding en
         return at;
 }
 
-/* Encodes the next piece to @out; its stored length, or 0 without memory. */
+/*
+ * Encodes the next piece to @out; its stored length, or 0 without memory. What is compressed
+ * is always a copy: clients can write to the object while this runs, and no compressor
+ * promises to withstand that.
+ */
 static size_t encode_piece(struct encoding_scratch *scratch, struct encoding encoding,
                            struct cursor *cursor, size_t length, uint8_t *out)
 {
         bool is_split;
-        const uint8_t *bytes = piece_memory(cursor, scratch, length, &is_split), *planes = bytes;
+        const uint8_t *bytes = piece_memory(cursor, scratch, length, &is_split);
+        uint8_t *planes = at_least(&scratch->planes, &scratch->planes_bytes, length);
         size_t n;
 
-        if (!bytes)
+        if (!bytes || !planes)
                 return 0;
         walk(cursor, length, is_split ? scratch->piece : NULL, false);
-        if (encoding.element_bytes > 1) {
-                uint8_t *split = at_least(&scratch->planes, &scratch->planes_bytes, length);
-
-                if (!split)
-                        return 0;
-                byte_planes_split(bytes, length, encoding.element_bytes, split);
-                planes = split;
-        }
+        byte_planes_split(bytes, length, encoding.element_bytes, planes);
         n = encode_planes(scratch, encoding, planes, length, out);
         if (!n) {
                 memcpy(out, bytes, length);

@@ -61,8 +61,8 @@ struct encoding {
 };
 
 /*
- * What is kept beside the stored form, in a tier's header of the object (there as arrays of
- * n_pieces or more). n_pieces follows from the raw length; for RAW it is 0.
+ * What is kept beside the stored form, in a tier's header of the object. n_pieces follows
+ * from the raw length; for RAW it is 0.
  */
 struct encoding_table {
         struct encoding encoding;
@@ -97,6 +97,21 @@ bool encoding_is_known(struct encoding encoding);
 
 /* Is @table, which came from outside, one that an object of @raw_bytes can have? Not RAW. */
 bool encoding_table_is_sane(const struct encoding_table *table, uint64_t raw_bytes);
+
+/*
+ * The table as bytes, for headers of variable length: n_pieces checksums (u64), then
+ * n_pieces lengths (u32), little-endian. At most ENCODING_TABLE_BYTES_MAX.
+ */
+#define ENCODING_TABLE_BYTES_MAX (CHECKSUM_PIECES_MAX * 12u)
+size_t encoding_table_bytes(const struct encoding_table *table);
+void encoding_table_put(const struct encoding_table *table, uint8_t *bytes);
+/*
+ * Takes it out again for an object of @raw_bytes that was stored as @encoding (as
+ * encoding_number()) in @stored_bytes. False: these are not such a table, see
+ * encoding_table_is_sane(). Untrusted bytes.
+ */
+bool encoding_table_get(const uint8_t *bytes, size_t length, uint32_t encoding, uint64_t raw_bytes,
+                        uint64_t stored_bytes, struct encoding_table *ret_table);
 
 /* Where the stored form of @piece begins in that of the object; @piece may be n_pieces. */
 uint64_t encoding_offset(const struct encoding_table *table, uint32_t piece);

@@ -348,6 +348,34 @@ START_TEST(tables_that_cannot_be_are_refused)
 }
 END_TEST
 
+START_TEST(table_comes_back_from_its_bytes)
+{
+        const size_t length = 3 * CHECKSUM_PIECE_BYTES + 9;
+        uint8_t bytes[ENCODING_TABLE_BYTES_MAX];
+        struct encoding_table table;
+        struct stored stored;
+        uint32_t number;
+        size_t n;
+
+        ck_assert_int_eq(encode(&stored, encodings[_i], make_bytes(length), length), 0);
+        number = encoding_number(stored.table.encoding);
+        n = encoding_table_bytes(&stored.table);
+        ck_assert_uint_eq(n, 4 * 12);
+        encoding_table_put(&stored.table, bytes);
+        ck_assert_uint_eq(bytes[4 * 8] | bytes[4 * 8 + 1] << 8 | bytes[4 * 8 + 2] << 16,
+                          stored.table.lengths[0]);
+        ck_assert(encoding_table_get(bytes, n, number, length, stored.table.stored_bytes, &table));
+        ck_assert_mem_eq(&table, &stored.table, sizeof(table));
+        ck_assert(!encoding_table_get(bytes, n - 1, number, length, table.stored_bytes, &table));
+        ck_assert(!encoding_table_get(bytes, n, 0, length, table.stored_bytes, &table));
+        ck_assert(!encoding_table_get(bytes, n, number | 1u << 16, length, table.stored_bytes,
+                                      &table));
+        ck_assert(!encoding_table_get(bytes, n, number, length, table.stored_bytes - 1, &table));
+        ck_assert(!encoding_table_get(bytes, n, number, 0, table.stored_bytes, &table));
+        end(&stored);
+}
+END_TEST
+
 START_TEST(planes_follow_the_length_of_numbers)
 {
         ck_assert_uint_eq(encoding_of(ENCODING_PLANES_ZSTD, 2).element_bytes, 2);
@@ -394,6 +422,7 @@ int main(void)
         tcase_add_loop_test(tcase, each_flipped_bit_of_a_stored_form_is_damage, 0, N_ENCODINGS);
         tcase_add_loop_test(tcase, hostile_bytes_stay_within_the_buffers, 0, N_ENCODINGS);
         tcase_add_test(tcase, tables_that_cannot_be_are_refused);
+        tcase_add_loop_test(tcase, table_comes_back_from_its_bytes, 0, N_ENCODINGS);
         tcase_add_test(tcase, planes_follow_the_length_of_numbers);
         tcase_add_test(tcase, kinds_have_names);
         suite_add_tcase(suite, tcase);
