@@ -13,14 +13,15 @@
 #define PREFETCH_ROUND    64u
 #define REMEMBERED_OF_ALL 4u
 
-static const uint16_t bytes_flag[INDEX_N_TIERS] = {INDEX_BYTES_HOST, INDEX_BYTES_NVME};
+static const uint16_t bytes_flag[INDEX_N_TIERS] = {INDEX_BYTES_HOST, INDEX_BYTES_NVME,
+                                                   INDEX_BYTES_REMOTE};
 
 DEFINE_CLEANUP(struct index *, index_free)
 
 static int init_records(struct index *index, uint64_t objects_max)
 {
         uint64_t boundaries_max = objects_max + TIER_COVERS_MAX + 2;
-        void *heads;
+        void *heads, *places;
         int r;
 
         r = record_pool_init(&index->boundaries, boundaries_max, sizeof(struct index_boundary),
@@ -31,6 +32,10 @@ static int init_records(struct index *index, uint64_t objects_max)
                              offsetof(struct index_object, next));
         if (r < 0)
                 return r;
+        r = record_array_new(&places, objects_max + 1, sizeof(struct tier_place));
+        if (r < 0)
+                return r;
+        index->remote_places = places;
         /* Chains of two thirds of a record: each further one is a cache miss. */
         index->n_heads = objects_max + objects_max / 2 + 1;
         r = record_array_new(&heads, index->n_heads, sizeof(uint32_t));
@@ -80,6 +85,8 @@ struct index *index_free(struct index *index)
         placement_order_deinit(&index->order);
         pin_table_deinit(&index->pins);
         record_array_free(index->heads, index->n_heads, sizeof(uint32_t));
+        record_array_free(index->remote_places, index->objects.n_max + 1,
+                          sizeof(struct tier_place));
         record_pool_deinit(&index->objects);
         record_pool_deinit(&index->boundaries);
         free(index);
@@ -229,7 +236,7 @@ static void free_boundary(struct index *index, struct index_boundary *boundary)
         uint32_t id = index_boundary_id(index, boundary);
         uint32_t *link = head_of(index, boundary->layout, &boundary->digest);
 
-        assert(!(boundary->flags & (INDEX_IN_HOST | INDEX_IN_NVME)));
+        assert(!(boundary->flags & (INDEX_IN_HOST | INDEX_IN_NVME | INDEX_IN_REMOTE)));
         placement_end(index, boundary);
         while (*link != id)
                 link = &index_boundary_at(index, *link)->hash_next;
@@ -328,7 +335,15 @@ struct index_object *index_find_object(struct index *index, struct index_boundar
         return NULL;
 }
 
-/* Of several blobs that cover it, one in the host tier; else one in any tier; else any. */
+/* How near it is. */
+static int nearness(const struct index_object *object)
+{
+        if (object->place.claim)
+                return 2;
+        return object->flags & INDEX_REMOTE_HERE ? 1 : 0;
+}
+
+/* Of several blobs that cover it, one in the host tier; else the nearest; else any. */
 struct index_object *index_find_serving(struct index *index, struct index_boundary *boundary,
                                         uint16_t group, uint16_t shard)
 {
@@ -343,7 +358,7 @@ struct index_object *index_find_serving(struct index *index, struct index_bounda
                         continue;
                 if (object->host)
                         return object;
-                if (!best || (object->place.claim && !best->place.claim))
+                if (!best || nearness(object) > nearness(best))
                         best = object;
         }
         return best;
@@ -445,7 +460,7 @@ void index_remove(struct index *index, struct index_object *object)
         uint32_t id = index_object_id(index, object);
         uint32_t *link = &boundary->first_object;
 
-        assert(!object->host && !object->place.claim);
+        assert(index_object_is_nowhere(object));
         count_in_layout(index, object, -1);
         part_covers(index, id);
         while (*link != id)
@@ -457,13 +472,13 @@ void index_remove(struct index *index, struct index_object *object)
 
 /* ---- where objects are ---- */
 
-static bool any_is_in(struct index *index, const struct index_boundary *boundary,
+static bool any_is_ours(struct index *index, const struct index_boundary *boundary,
                       enum index_tier tier)
 {
         for (uint32_t id = boundary->first_object; id;) {
                 struct index_object *object = index_object_at(index, id);
 
-                if (index_object_is_in(object, tier))
+                if (index_object_is_ours(object, tier))
                         return true;
                 id = object->next;
         }
@@ -491,7 +506,7 @@ static void object_left(struct index *index, struct index_object *object, enum i
 
         index->bytes_in[tier] -= object->raw_bytes;
         index->objects_in[tier]--;
-        last = !any_is_in(index, boundary, tier);
+        last = !any_is_ours(index, boundary, tier);
         if (last)
                 boundary->flags &= (uint16_t)~bytes_flag[tier];
         placement_leave(index, object, tier, last);
@@ -510,20 +525,78 @@ static void location_changed(struct index *index, struct index_object *object, e
                 object_entered(index, object, tier);
 }
 
+static void count_foreign(struct index *index, const struct index_object *object, bool was_foreign)
+{
+        index->n_foreign += index_object_is_foreign(object);
+        index->n_foreign -= was_foreign;
+}
+
 void index_set_host(struct index *index, struct index_object *object, uint32_t host)
 {
         bool was_in = index_object_is_in(object, INDEX_HOST);
+        bool was_foreign = index_object_is_foreign(object);
 
         object->host = host;
+        count_foreign(index, object, was_foreign);
         location_changed(index, object, INDEX_HOST, was_in);
 }
 
 void index_set_place(struct index *index, struct index_object *object, struct tier_place place)
 {
         bool was_in = index_object_is_in(object, INDEX_NVME);
+        bool was_foreign = index_object_is_foreign(object);
 
         object->place = place;
+        count_foreign(index, object, was_foreign);
         location_changed(index, object, INDEX_NVME, was_in);
+}
+
+/* What others have is no business of orders and pins, but it is there. */
+static void foreign_changed(struct index *index, struct index_object *object, int sign)
+{
+        index->bytes_in[INDEX_REMOTE] += (uint64_t)(sign * (int64_t)object->raw_bytes);
+        index->objects_in[INDEX_REMOTE] += (uint64_t)(int64_t)sign;
+        placement_elsewhere(index, object);
+        index_publish(index, object);
+}
+
+static void leave_remote(struct index *index, struct index_object *object)
+{
+        bool was_own = object->flags & INDEX_REMOTE_OWN;
+
+        object->flags &= (uint16_t) ~(INDEX_REMOTE_HERE | INDEX_REMOTE_OWN);
+        if (was_own)
+                object_left(index, object, INDEX_REMOTE);
+        else
+                foreign_changed(index, object, -1);
+}
+
+void index_set_remote(struct index *index, struct index_object *object, struct tier_place place,
+                      bool own)
+{
+        bool was_foreign = index_object_is_foreign(object);
+
+        if (object->flags & INDEX_REMOTE_HERE)
+                leave_remote(index, object);
+        index->remote_places[index_object_id(index, object)] = place;
+        if (place.claim) {
+                object->flags |= INDEX_REMOTE_HERE | (own ? INDEX_REMOTE_OWN : 0);
+                if (own)
+                        object_entered(index, object, INDEX_REMOTE);
+                else
+                        foreign_changed(index, object, 1);
+        }
+        count_foreign(index, object, was_foreign);
+}
+
+struct tier_place index_place(const struct index *index, const struct index_object *object,
+                              enum index_tier tier)
+{
+        if (tier == INDEX_NVME)
+                return object->place;
+        if (tier == INDEX_REMOTE && object->flags & INDEX_REMOTE_HERE)
+                return index->remote_places[index_object_id(index, object)];
+        return (struct tier_place){0};
 }
 
 /* ---- reading ---- */
@@ -623,6 +696,7 @@ void index_usage(const struct index *index, struct index_usage *ret_usage)
                 .objects = index->objects.n_used,
                 .boundaries = index->boundaries.n_used,
                 .objects_max = index->objects.n_max,
+                .foreign_objects = index->n_foreign,
         };
         memcpy(ret_usage->bytes_in, index->bytes_in, sizeof(index->bytes_in));
         memcpy(ret_usage->objects_in, index->objects_in, sizeof(index->objects_in));

@@ -10,7 +10,8 @@
  * Memory is the point: a million objects must cost at most 200 bytes each with their
  * presence entries, so records refer to each other by 32-bit ids into arrays that are
  * reserved once for index.objects_max and touched as they fill. Records never move:
- * pointers stay valid until the record is removed.
+ * pointers stay valid until the record is removed. Places in the remote tier lie apart:
+ * without one they cost nothing.
  *
  * Presence: index_publish() writes a boundary's bits to the presence table after every
  * change of what is present or resident; the functions here that change either call it.
@@ -117,6 +118,15 @@ void index_remove(struct index *index, struct index_object *object);
  */
 void index_set_host(struct index *index, struct index_object *object, uint32_t host);
 void index_set_place(struct index *index, struct index_object *object, struct tier_place place);
+/* In the remote tier; @own: this node wrote it. */
+void index_set_remote(struct index *index, struct index_object *object, struct tier_place place,
+                      bool own);
+/* Where it is below host memory; claim 0: not there. */
+struct tier_place index_place(const struct index *index, const struct index_object *object,
+                              enum index_tier tier);
+
+/* One that index_object_is_foreign(), in rounds, among the next @steps records; or NULL. */
+struct index_object *index_find_foreign(struct index *index, uint32_t steps);
 
 /*
  * For placement: what the presence table says of a boundary's children has changed; a
@@ -176,6 +186,7 @@ struct index_usage {
         uint64_t objects, boundaries, objects_max;
         uint64_t bytes_in[INDEX_N_TIERS]; /* raw bytes of objects there */
         uint64_t objects_in[INDEX_N_TIERS];
+        uint64_t foreign_objects; /* in the remote tier alone, and another node's */
 };
 void index_usage(const struct index *index, struct index_usage *ret_usage);
 

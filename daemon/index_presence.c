@@ -5,12 +5,57 @@
  */
 #include "daemon/index_struct.h"
 
+/* Covers asked for what is in the pool alone: the flag is a hint, the covers may be many. */
+#define COVERS_ASKED 64u
+
+struct remote_cells {
+        uint64_t local; /* bit a cell of the bank */
+        uint64_t remote;
+};
+
+static void add_cell(const struct index_object *object, uint32_t bank, struct remote_cells *cells)
+{
+        uint64_t bit = UINT64_C(1) << object->cell % PRESENCE_CELLS_PER_BANK;
+
+        if (object->cell / PRESENCE_CELLS_PER_BANK != bank)
+                return;
+        if (object->host || object->place.claim)
+                cells->local |= bit;
+        else if (object->flags & INDEX_REMOTE_HERE)
+                cells->remote |= bit;
+}
+
+static bool is_remote_only(struct index *index, const struct index_boundary *boundary,
+                           uint32_t bank)
+{
+        struct remote_cells cells = {0};
+        uint32_t n = 0;
+
+        if (!index->objects_in[INDEX_REMOTE])
+                return false;
+        for (uint32_t id = boundary->first_object; id;) {
+                const struct index_object *object = index_object_at(index, id);
+
+                add_cell(object, bank, &cells);
+                id = object->next;
+        }
+        for (uint32_t id = boundary->first_cover; id && n < COVERS_ASKED; n++) {
+                const struct cover *cover = cover_table_at(&index->covers, id);
+
+                add_cell(index_object_at(index, cover->object), bank, &cells);
+                id = cover->next;
+        }
+        return cells.remote & ~cells.local;
+}
+
 static uint32_t presence_flags(struct index *index, const struct index_boundary *boundary,
                                uint32_t bank)
 {
+        uint32_t flags = is_remote_only(index, boundary, bank) ? PRESENCE_REMOTE_ONLY : 0;
+
         if (placement_is_hybrid(&index->order, boundary))
-                return bank ? 0 : placement_hybrid_presence(index, boundary);
-        return boundary->n_children ? PRESENCE_HAS_CHILD : 0;
+                return flags | (bank ? 0 : placement_hybrid_presence(index, boundary));
+        return flags | (boundary->n_children ? PRESENCE_HAS_CHILD : 0);
 }
 
 /* Says in the presence table that the first child has come, or that the last has gone. */
@@ -41,7 +86,7 @@ static void add_bits(const struct index_object *object, uint32_t bank, struct pr
                 return;
         if (object->host)
                 bits->resident |= bit;
-        if (object->host || object->place.claim)
+        if (!index_object_is_nowhere(object))
                 bits->present |= bit;
 }
 

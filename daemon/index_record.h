@@ -18,6 +18,7 @@
 enum index_tier {
         INDEX_HOST,
         INDEX_NVME,
+        INDEX_REMOTE, /* of what this node wrote to the pool; others' is theirs to evict */
         INDEX_N_TIERS,
 };
 
@@ -29,6 +30,8 @@ enum index_tier {
 #define INDEX_BYTES_NVME     (1u << 4)
 #define INDEX_TOKENS_UNKNOWN (1u << 5) /* has no parent then; boundary_tokens is below */
 #define INDEX_IN_USE         (1u << 6)
+#define INDEX_IN_REMOTE      (1u << 7)
+#define INDEX_BYTES_REMOTE   (1u << 8) /* this node's own */
 
 #define INDEX_NEVER UINT32_MAX /* touched_s of what was never touched */
 
@@ -60,11 +63,14 @@ struct index_origin {
 };
 
 /* index_object.flags */
-#define INDEX_CROPPABLE   (1u << 0)
-#define INDEX_WRITING     (1u << 1) /* a write-down of this generation is under way */
-#define INDEX_READING     (1u << 2) /* a promotion is under way */
-#define INDEX_PINNED_HOST (1u << 3) /* its bytes there are protected (pin_table.h) */
-#define INDEX_PINNED_NVME (1u << 4)
+#define INDEX_CROPPABLE     (1u << 0)
+#define INDEX_WRITING       (1u << 1) /* a write-down of this generation is under way */
+#define INDEX_READING       (1u << 2) /* a promotion is under way */
+#define INDEX_PINNED_HOST   (1u << 3) /* its bytes there are protected (pin_table.h) */
+#define INDEX_PINNED_NVME   (1u << 4)
+#define INDEX_PINNED_REMOTE (1u << 5)
+#define INDEX_REMOTE_HERE   (1u << 6) /* it is in the remote tier, at index_place() */
+#define INDEX_REMOTE_OWN    (1u << 7) /* ... and this node wrote it */
 
 struct index_object {
         uint32_t boundary;
@@ -81,5 +87,32 @@ struct index_object {
 
 static inline bool index_object_is_in(const struct index_object *object, enum index_tier tier)
 {
-        return tier == INDEX_HOST ? object->host != INDEX_NONE : object->place.claim != 0;
+        switch (tier) {
+        case INDEX_HOST:
+                return object->host != INDEX_NONE;
+        case INDEX_NVME:
+                return object->place.claim != 0;
+        default:
+                return object->flags & INDEX_REMOTE_HERE;
+        }
+}
+
+/* Is it there, and this node's: in the tier's order, to be evicted and pinned? */
+static inline bool index_object_is_ours(const struct index_object *object, enum index_tier tier)
+{
+        return tier == INDEX_REMOTE ? object->flags & INDEX_REMOTE_OWN
+                                    : index_object_is_in(object, tier);
+}
+
+static inline bool index_object_is_nowhere(const struct index_object *object)
+{
+        return object->host == INDEX_NONE && !object->place.claim &&
+               !(object->flags & INDEX_REMOTE_HERE);
+}
+
+/* Others' alone: what the node knows of it is all that it costs, and all that it can drop. */
+static inline bool index_object_is_foreign(const struct index_object *object)
+{
+        return object->host == INDEX_NONE && !object->place.claim &&
+               (object->flags & (INDEX_REMOTE_HERE | INDEX_REMOTE_OWN)) == INDEX_REMOTE_HERE;
 }

@@ -61,6 +61,22 @@ struct index_object *index_scan(struct index *index, uint32_t *position, uint32_
         return NULL;
 }
 
+struct index_object *index_find_foreign(struct index *index, uint32_t steps)
+{
+        struct index_object *object;
+
+        if (!index->n_foreign)
+                return NULL;
+        while (steps) {
+                while ((object = index_scan(index, &index->foreign_position, &steps)))
+                        if (index_object_is_foreign(object))
+                                return object;
+                if (index_scan_has_ended(index, index->foreign_position))
+                        index->foreign_position = INDEX_NONE;
+        }
+        return NULL;
+}
+
 bool index_scan_has_ended(const struct index *index, uint32_t position)
 {
         return position >= index->objects.highest;

@@ -22,6 +22,9 @@ struct index {
         struct placement_order order;
         struct pin_table pins;
         uint8_t *notes; /* index_set_notes() */
+        struct tier_place *remote_places; /* by object id; touched only with a remote tier */
+        uint64_t n_foreign;               /* objects for which index_object_is_foreign() */
+        uint32_t foreign_position;        /* where the search for one went on */
         struct cover_table covers;
         struct layout_table layouts;
         struct presence_table *table;

@@ -7,7 +7,8 @@
 
 #define UNIT_BYTES 4096u
 
-static const uint16_t pinned_in[INDEX_N_TIERS] = {INDEX_PINNED_HOST, INDEX_PINNED_NVME};
+static const uint16_t pinned_in[INDEX_N_TIERS] = {INDEX_PINNED_HOST, INDEX_PINNED_NVME,
+                                                  INDEX_PINNED_REMOTE};
 
 int pin_table_init(struct pin_table *pins, uint64_t boundaries_max)
 {
@@ -48,7 +49,7 @@ static void protect(struct pin_table *pins, struct index_object *object, enum in
 {
         uint64_t bytes = pin_space(object->raw_bytes, tier);
 
-        if (!index_object_is_in(object, tier) || object->flags & pinned_in[tier] ||
+        if (!index_object_is_ours(object, tier) || object->flags & pinned_in[tier] ||
             pins->bytes[tier] + bytes > pins->bytes_max[tier])
                 return;
         pins->bytes[tier] += bytes;
@@ -94,7 +95,7 @@ static void add_up(struct index *index, const struct index_boundary *boundary,
                         const struct index_object *object = index_object_at(index, id);
 
                         for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)
-                                if (index_object_is_in(object, tier))
+                                if (index_object_is_ours(object, tier))
                                         ret_bytes[tier] += pin_space(object->raw_bytes, tier);
                         pins->n_steps++;
                         id = object->next;

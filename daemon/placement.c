@@ -5,8 +5,9 @@
 #include "daemon/placement.h"
 #include "daemon/record_pool.h"
 
-static const uint16_t in_tier[INDEX_N_TIERS] = {INDEX_IN_HOST, INDEX_IN_NVME};
-static const uint16_t bytes_in[INDEX_N_TIERS] = {INDEX_BYTES_HOST, INDEX_BYTES_NVME};
+static const uint16_t in_tier[INDEX_N_TIERS] = {INDEX_IN_HOST, INDEX_IN_NVME, INDEX_IN_REMOTE};
+static const uint16_t bytes_in[INDEX_N_TIERS] = {INDEX_BYTES_HOST, INDEX_BYTES_NVME,
+                                                 INDEX_BYTES_REMOTE};
 
 int placement_order_init(struct placement_order *order, uint64_t boundaries_max,
                          uint64_t remembered_max)
@@ -148,6 +149,12 @@ void placement_leave(struct index *index, const struct index_object *object, enu
                 leave_lru(index, boundary, tier);
 }
 
+void placement_elsewhere(struct index *index, const struct index_object *object)
+{
+        if (placement_is_hybrid(index_order(index), index_boundary_at(index, object->boundary)))
+                placement_hybrid_elsewhere(index, object);
+}
+
 static void adopt_in_tier(struct index *index, struct index_boundary *boundary,
                           enum index_tier tier)
 {
@@ -205,8 +212,9 @@ static void enter_objects(struct index *index, struct index_boundary *boundary)
                 const struct index_object *object = index_object_at(index, id);
 
                 for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++)
-                        if (index_object_is_in(object, tier))
+                        if (index_object_is_ours(object, tier))
                                 placement_hybrid_enter(index, object, tier);
+                placement_hybrid_elsewhere(index, object);
                 id = object->next;
         }
 }

@@ -76,6 +76,8 @@ void placement_enter(struct index *index, const struct index_object *object, enu
                      bool first);
 void placement_leave(struct index *index, const struct index_object *object, enum index_tier tier,
                      bool last);
+/* An object of another node's has come to the pool, or has left it. */
+void placement_elsewhere(struct index *index, const struct index_object *object);
 void placement_adopt(struct index *index, struct index_boundary *boundary);
 void placement_learn_groups(struct index *index, uint16_t layout, uint32_t state_groups);
 

@@ -209,7 +209,7 @@ void placement_hybrid_end(struct index *index, struct index_boundary *boundary)
         struct placement_hybrid *hybrid = hybrid_of(index);
         struct placement_node *node = node_of(index, boundary);
 
-        assert(!node->list[INDEX_HOST] && !node->list[INDEX_NVME]);
+        assert(!node->list[INDEX_HOST] && !node->list[INDEX_NVME] && !node->list[INDEX_REMOTE]);
         hybrid->n_nodes--;
         if (node->flags & PLACEMENT_HAD_KV) {
                 forget_oldest(index, memory_max(index) - 1);
@@ -289,7 +289,8 @@ static bool has_other(struct index *index, const struct index_boundary *boundary
         for (uint32_t id = boundary->first_object; id;) {
                 const struct index_object *object = index_object_at(index, id);
 
-                if (is_state(index, boundary, object) == states && index_object_is_in(object, tier))
+                if (is_state(index, boundary, object) == states &&
+                    index_object_is_ours(object, tier))
                         return true;
                 id = object->next;
         }
@@ -317,6 +318,18 @@ static void seek_broken(struct placement_hybrid *hybrid)
         hybrid->has_broken = true;
 }
 
+static void seek_broken_below(struct index *index, const struct index_boundary *boundary)
+{
+        if (node_of(index, boundary)->has_kv)
+                return;
+        for (enum index_tier tier = 0; tier < INDEX_N_TIERS; tier++) {
+                if (*live_of(index, boundary, tier)) {
+                        seek_broken(hybrid_of(index));
+                        return;
+                }
+        }
+}
+
 static void kv_left(struct index *index, struct index_boundary *boundary, enum index_tier tier)
 {
         struct placement_node *node = node_of(index, boundary);
@@ -325,9 +338,7 @@ static void kv_left(struct index *index, struct index_boundary *boundary, enum i
         hybrid_of(index)->shares[tier].n_kv--;
         if (!(node->has_state & 1u << tier))
                 list_out(index, boundary, tier);
-        if (!node->has_kv &&
-            (*live_of(index, boundary, INDEX_HOST) || *live_of(index, boundary, INDEX_NVME)))
-                seek_broken(hybrid_of(index));
+        seek_broken_below(index, boundary);
 }
 
 void placement_hybrid_leave(struct index *index, const struct index_object *object,
@@ -342,6 +353,36 @@ void placement_hybrid_leave(struct index *index, const struct index_object *obje
                 state_left(index, boundary, tier);
         else
                 kv_left(index, boundary, tier);
+}
+
+static bool others_have_kv(struct index *index, const struct index_boundary *boundary)
+{
+        for (uint32_t id = boundary->first_object; id;) {
+                const struct index_object *object = index_object_at(index, id);
+
+                if (!is_state(index, boundary, object) &&
+                    index_object_is_in(object, INDEX_REMOTE) &&
+                    !index_object_is_ours(object, INDEX_REMOTE))
+                        return true;
+                id = object->next;
+        }
+        return false;
+}
+
+/* KV that others have is not missing: a state here can be used with it. */
+void placement_hybrid_elsewhere(struct index *index, const struct index_object *object)
+{
+        struct index_boundary *boundary = index_boundary_at(index, object->boundary);
+        struct placement_node *node = node_of(index, boundary);
+
+        if (others_have_kv(index, boundary)) {
+                node->has_kv |= PLACEMENT_ELSEWHERE;
+                node->flags |= PLACEMENT_HAD_KV;
+                count_child(index, boundary);
+        } else if (node->has_kv & PLACEMENT_ELSEWHERE) {
+                node->has_kv &= (uint8_t)~PLACEMENT_ELSEWHERE;
+                seek_broken_below(index, boundary);
+        }
 }
 
 /* ---- what turns out to have been a mistake ---- */

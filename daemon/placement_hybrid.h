@@ -64,8 +64,10 @@ struct placement_node {
         uint8_t flags;
         uint8_t list[INDEX_N_TIERS]; /* enum placement_list */
         uint8_t has_state;           /* bit per tier */
-        uint8_t has_kv;
+        uint8_t has_kv;              /* and PLACEMENT_ELSEWHERE */
 };
+
+#define PLACEMENT_ELSEWHERE (1u << INDEX_N_TIERS) /* another node has it in the pool */
 
 struct placement_share {
         struct placement_queue queues[PLACEMENT_N_LISTS];
@@ -104,6 +106,7 @@ void placement_hybrid_enter(struct index *index, const struct index_object *obje
                             enum index_tier tier);
 void placement_hybrid_leave(struct index *index, const struct index_object *object,
                             enum index_tier tier);
+void placement_hybrid_elsewhere(struct index *index, const struct index_object *object);
 void placement_hybrid_adopt(struct index *index, struct index_boundary *boundary);
 void placement_hybrid_use(struct index *index, const struct index_object *object, uint32_t now_s);
 void placement_hybrid_stored(struct index *index, const struct index_object *object,

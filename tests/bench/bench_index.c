@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the index costs: memory per object (index_bytes), and CPU per object at a million
- * objects against ten thousand (scale_store, scale_load). Objects come and are asked for as
+ * What the index costs: memory per object (index_bytes; of objects in the pool alone, this
+ * node's and others', index_bytes_own and index_bytes_foreign), and CPU per object at a
+ * million objects against ten thousand (scale_store, scale_load). Objects come and are asked for as
  * engines do it: chains of 64 boundaries, a batch each, chains in random order, so that
  * nothing but the batch itself is near in memory.
  *
@@ -62,7 +63,14 @@ static uint64_t cpu_ns(void)
 
 /* ---- an index of chains, full all the time ---- */
 
+enum where {
+        IN_HOST,
+        IN_POOL, /* this node's own */
+        ELSEWHERE,
+};
+
 struct bench {
+        enum where where; /* objects are stored */
         struct presence_table *table;
         struct index *index;
         uint16_t layout;
@@ -120,6 +128,15 @@ static void evict_one(struct bench *bench)
         index_remove(bench->index, object);
 }
 
+static void put(struct bench *bench, struct index_object *object, uint32_t host)
+{
+        if (bench->where == IN_HOST)
+                index_set_host(bench->index, object, host);
+        else
+                index_set_remote(bench->index, object, (struct tier_place){.claim = host},
+                                 bench->where == IN_POOL);
+}
+
 /* As a batch of reserve and commit does it. */
 static void store_chain(struct bench *bench, const struct digest digests[CHAIN + 1])
 {
@@ -137,7 +154,7 @@ static void store_chain(struct bench *bench, const struct digest digests[CHAIN +
 
                 while (index_add(bench->index, &new_object, &object))
                         evict_one(bench);
-                index_set_host(bench->index, object, i);
+                put(bench, object, i);
                 placement_touch(bench->index, index_boundary_at(bench->index, object->boundary),
                                 bench->now_s);
         }
@@ -247,6 +264,21 @@ static void print(const char *name, double value, const char *unit, double limit
         fflush(stdout);
 }
 
+static void measure_bytes_of_pool(enum where where, const char *name)
+{
+        struct bench bench;
+        struct index_usage usage;
+        uint64_t before;
+
+        init(&bench, LARGE);
+        bench.where = where;
+        before = resident_bytes();
+        fill(&bench, LARGE);
+        index_usage(bench.index, &usage);
+        print(name, (double)(resident_bytes() - before) / (double)usage.objects, "bytes", 200, 1);
+        deinit(&bench);
+}
+
 static void measure_bytes(void)
 {
         struct bench bench;
@@ -258,7 +290,7 @@ static void measure_bytes(void)
         init(&bench, LARGE);
         before = resident_bytes();
         fill(&bench, LARGE);
-        /* In both tiers: then every link and every word is in use. */
+        /* In both local tiers: then every link and every word is in use. */
         while ((object = index_next_object(bench.index, after))) {
                 after = index_object_id(bench.index, object);
                 index_set_place(bench.index, object, (struct tier_place){.claim = 1});
@@ -303,6 +335,8 @@ static void measure_scale(void)
 int main(void)
 {
         measure_bytes();
+        measure_bytes_of_pool(IN_POOL, "index_bytes_own");
+        measure_bytes_of_pool(ELSEWHERE, "index_bytes_foreign");
         measure_scale();
         return 0;
 }

@@ -77,6 +77,7 @@ static void drop(struct index *index, struct index_object *object)
 {
         index_set_host(index, object, INDEX_NONE);
         index_set_place(index, object, (struct tier_place){0});
+        index_set_remote(index, object, (struct tier_place){0}, false);
         index_remove(index, object);
 }
 
@@ -88,6 +89,8 @@ struct reference_object {
         bool exists;
         bool host;
         bool nvme;
+        bool remote;
+        bool own; /* this node's in the remote tier */
         uint32_t node; /* 1 .. NODES */
         uint16_t cell;
         uint32_t covers[COVERS];
@@ -123,7 +126,7 @@ static void assert_presence(uint32_t node)
 
         for (uint32_t bank = 0; bank < 2; bank++) {
                 uint64_t seed = presence_seed(view->header->hash_key, 0, &layout_id, bank);
-                uint64_t present = 0, resident = 0;
+                uint64_t present = 0, resident = 0, local = 0;
                 struct presence_bits bits = {0};
 
                 for (int i = 0; i < OBJECTS_MAX; i++) {
@@ -131,9 +134,11 @@ static void assert_presence(uint32_t node)
 
                         if (!holds(&objects[i], node) || objects[i].cell / 64 != bank)
                                 continue;
-                        present |= objects[i].host || objects[i].nvme ? bit : 0;
+                        local |= objects[i].host || objects[i].nvme ? bit : 0;
+                        present |= objects[i].remote ? bit : 0;
                         resident |= objects[i].host ? bit : 0;
                 }
+                present |= local;
                 ck_assert_int_eq(presence_lookup(view, presence_fingerprint(seed, &digest), &bits),
                                  present != 0);
                 if (present) {
@@ -141,15 +146,23 @@ static void assert_presence(uint32_t node)
                         ck_assert_uint_eq(bits.resident, resident);
                         ck_assert_int_eq((bits.flags & PRESENCE_HAS_CHILD) != 0,
                                          boundary_of(index_, layout, node)->n_children != 0);
+                        ck_assert_int_eq((bits.flags & PRESENCE_REMOTE_ONLY) != 0,
+                                         (present & ~local) != 0);
                 }
         }
+}
+
+static bool is_ours(const struct reference_object *object, enum index_tier tier)
+{
+        if (tier == INDEX_REMOTE)
+                return object->remote && object->own;
+        return tier == INDEX_HOST ? object->host : object->nvme;
 }
 
 static bool has_bytes(uint32_t node, enum index_tier tier)
 {
         for (int i = 0; i < OBJECTS_MAX; i++)
-                if (objects[i].exists && objects[i].node == node &&
-                    (tier == INDEX_HOST ? objects[i].host : objects[i].nvme))
+                if (objects[i].exists && objects[i].node == node && is_ours(&objects[i], tier))
                         return true;
         return false;
 }
@@ -214,19 +227,26 @@ static void assert_victim(enum index_tier tier)
 static void assert_usage(void)
 {
         struct index_usage usage;
-        uint64_t n = 0, in_host = 0, in_nvme = 0, n_walked = 0;
+        uint64_t n = 0, in_host = 0, in_nvme = 0, in_remote = 0, foreign = 0, n_walked = 0;
         struct index_object *object = NULL;
 
         for (int i = 0; i < OBJECTS_MAX; i++) {
                 n += objects[i].exists;
                 in_host += objects[i].exists && objects[i].host;
                 in_nvme += objects[i].exists && objects[i].nvme;
+                in_remote += objects[i].exists && objects[i].remote;
+                foreign += objects[i].remote && !objects[i].own && !objects[i].host &&
+                           !objects[i].nvme;
         }
         index_usage(index_, &usage);
         ck_assert_uint_eq(usage.objects, n);
         ck_assert_uint_eq(usage.objects_in[INDEX_HOST], in_host);
         ck_assert_uint_eq(usage.objects_in[INDEX_NVME], in_nvme);
+        ck_assert_uint_eq(usage.objects_in[INDEX_REMOTE], in_remote);
+        ck_assert_uint_eq(usage.foreign_objects, foreign);
+        ck_assert_int_eq(index_find_foreign(index_, UINT32_MAX) != NULL, foreign != 0);
         ck_assert_uint_eq(usage.bytes_in[INDEX_HOST], in_host * 100);
+        ck_assert_uint_eq(usage.bytes_in[INDEX_REMOTE], in_remote * 100);
         while ((object = index_next_object(index_,
                                            object ? index_object_id(index_, object) : INDEX_NONE)))
                 n_walked++;
@@ -289,7 +309,12 @@ static void random_add(struct reference_object *object)
 
 static void random_move(struct reference_object *object)
 {
-        if (random_below(2)) {
+        if (random_below(3) == 0) {
+                object->remote = !object->remote;
+                object->own = random_below(2);
+                index_set_remote(index_, object->object,
+                                 (struct tier_place){.claim = object->remote ? 7 : 0}, object->own);
+        } else if (random_below(2)) {
                 object->host = !object->host;
                 index_set_host(index_, object->object, object->host ? 5 : INDEX_NONE);
         } else {
@@ -325,7 +350,8 @@ START_TEST(every_step_agrees_with_a_plain_list)
                         continue;
                 assert_order(INDEX_HOST);
                 assert_order(INDEX_NVME);
-                assert_victim(step % 16 ? INDEX_HOST : INDEX_NVME);
+                assert_order(INDEX_REMOTE);
+                assert_victim((enum index_tier)(step / 8 % INDEX_N_TIERS));
                 assert_usage();
                 assert_boundaries();
         }

@@ -25,6 +25,7 @@ static void setup(void)
         pins = index_pins(index_);
         pins->bytes_max[INDEX_HOST] = 100 * UNIT;
         pins->bytes_max[INDEX_NVME] = 100 * UNIT;
+        pins->bytes_max[INDEX_REMOTE] = 100 * UNIT;
         set = other = (struct pin_set){0};
 }
 
@@ -180,6 +181,24 @@ START_TEST(each_tier_counts_for_itself)
         ck_assert_uint_eq(pins->bytes[INDEX_HOST], 0);
         ck_assert(!(object->flags & INDEX_PINNED_HOST));
         ck_assert(object->flags & INDEX_PINNED_NVME);
+        index_set_remote(index_, object, (struct tier_place){7, 7}, true);
+        ck_assert_uint_eq(pins->bytes[INDEX_REMOTE], UNIT);
+        ck_assert(object->flags & INDEX_PINNED_REMOTE);
+}
+END_TEST
+
+START_TEST(what_other_nodes_have_in_the_pool_is_not_pinned)
+{
+        struct index_object *object = store(1, 0, 1);
+
+        index_set_remote(index_, object, (struct tier_place){7, 7}, false);
+        ck_assert_int_eq(pin_set_add(&set, index_, find(1)), 0);
+        ck_assert(!(object->flags & INDEX_PINNED_REMOTE));
+        ck_assert_uint_eq(pins->bytes[INDEX_REMOTE], 0);
+        index_set_remote(index_, object, (struct tier_place){8, 8}, true);
+        ck_assert(object->flags & INDEX_PINNED_REMOTE);
+        index_set_remote(index_, object, (struct tier_place){0}, false);
+        ck_assert_uint_eq(pins->bytes[INDEX_REMOTE], 0);
 }
 END_TEST
 
@@ -301,6 +320,7 @@ int main(void)
         tcase_add_test(tcase, a_pin_beyond_the_limit_is_refused_and_changes_nothing);
         tcase_add_test(tcase, what_comes_later_is_protected_while_there_is_room);
         tcase_add_test(tcase, each_tier_counts_for_itself);
+        tcase_add_test(tcase, what_other_nodes_have_in_the_pool_is_not_pinned);
         tcase_add_test(tcase, a_pin_outlives_the_objects_it_protects);
         tcase_add_test(tcase, a_parent_that_becomes_known_is_pinned_too);
         tcase_add_test(tcase, pins_of_one_layout_can_end_together);

@@ -91,7 +91,7 @@ static bool has(struct index *index, uint32_t node, uint16_t group, enum index_t
 {
         const struct index_object *object = world_find(index, node, group);
 
-        return object && index_object_is_in(object, tier);
+        return object && index_object_is_ours(object, tier);
 }
 
 static uint32_t live[NODES];
@@ -145,7 +145,11 @@ static void change(struct index *index, uint32_t node, uint16_t group, uint32_t 
                                                      .began_tokens = random_below(depth_of(node))});
                 return;
         }
-        switch (random_below(5)) {
+        switch (random_below(6)) {
+        case 5:
+                index_set_remote(index, object, (struct tier_place){.claim = random_below(2)},
+                                 random_below(2));
+                break;
         case 0:
                 index_set_place(index, object,
                                 (struct tier_place){.claim = object->place.claim ? 0 : 1});
@@ -160,7 +164,7 @@ static void change(struct index *index, uint32_t node, uint16_t group, uint32_t 
         default:
                 placement_use(index, object, now_s);
         }
-        if (!object->host && !object->place.claim)
+        if (index_object_is_nowhere(object))
                 index_remove(index, object);
 }
 
@@ -173,7 +177,7 @@ START_TEST(the_books_add_up_whatever_happens)
                         change(index, 1 + random_below(NODES - 1), random_below(2) ? KV : STATE,
                                step / 100);
                 } else {
-                        enum index_tier tier = random_below(2) ? INDEX_HOST : INDEX_NVME;
+                        enum index_tier tier = (enum index_tier)random_below(INDEX_N_TIERS);
                         struct placement_victim victim =
                                 placement_victim(index, tier, world_anything, NULL, 100);
 
@@ -183,6 +187,7 @@ START_TEST(the_books_add_up_whatever_happens)
                 if (step % 200 == 0) {
                         assert_books(index, INDEX_HOST);
                         assert_books(index, INDEX_NVME);
+                        assert_books(index, INDEX_REMOTE);
                 }
         }
 }
