@@ -52,7 +52,7 @@ static void count_object(struct nvme *nvme, const struct space_extents *extents,
 static bool is_crowded(const struct nvme *nvme, uint32_t divisor)
 {
         return nvme->n_writes >= NVME_WRITES_MAX / divisor ||
-               catalog_queued(nvme->catalog) >= NVME_CATALOG_OPS_MAX / divisor;
+               database_queued(nvme->catalog) >= NVME_CATALOG_OPS_MAX / divisor;
 }
 
 /* Half-empty queues again: whoever was told to wait may go on. */
@@ -122,7 +122,7 @@ static void end_write(struct nvme_job *job, int result)
         ready_if_owed(nvme);
 }
 
-static void on_entered(struct catalog_op *op, int result)
+static void on_entered(struct database_op *op, int result)
 {
         struct nvme_job *job = container(op, struct nvme_job, op);
         struct nvme *nvme = job->nvme;
@@ -411,7 +411,7 @@ static void finish_forget(struct nvme_forget *forget)
         ready_if_owed(nvme);
 }
 
-static void on_deleted(struct catalog_op *op, int result)
+static void on_deleted(struct database_op *op, int result)
 {
         struct nvme_forget *forget = container(op, struct nvme_forget, op);
         struct nvme *nvme = forget->nvme;
@@ -486,7 +486,7 @@ void nvme_usage(struct tier *tier, struct tier_usage *ret_usage)
                 .queued_writes = nvme->n_writes,
                 .queued_reads = nvme->n_reads,
                 .queued_bytes = nvme->queued_bytes,
-                .queued_changes = catalog_queued(nvme->catalog),
+                .queued_changes = database_queued(nvme->catalog),
                 .read_bytes_total = nvme->read_bytes,
                 .written_bytes_total = nvme->written_bytes,
                 .io_errors_total = nvme->io_errors,

@@ -177,7 +177,7 @@ int nvme_check(const struct nvme_options *options, struct why *why)
                 return err_raise(-EINVAL);
         }
         if (!r)
-                r = catalog_check(options->catalog_path, why);
+                r = database_check(&catalog_kind, options->catalog_path, why);
         if (r > 0)
                 return err_raise(-EEXIST);
         if (!r && access(options->catalog_path, W_OK | X_OK) < 0)

@@ -8,7 +8,7 @@
 #define LAYOUTS_MAX      4096u
 #define LAYOUT_BYTES_SUM (UINT64_C(16) << 20)
 
-static void on_put_or_deleted(struct catalog_op *op, int result)
+static void on_put_or_deleted(struct database_op *op, int result)
 {
         /* A failure is the catalog's: the next write of an object finds and reports it. */
         (void)result;
@@ -24,7 +24,7 @@ int nvme_keep_layout(struct tier *tier, const struct tier_layout *layout)
 {
         struct nvme *nvme = (struct nvme *)tier;
         size_t bytes = sizeof(struct catalog_layout_head) + layout->length;
-        struct catalog_op *op;
+        struct database_op *op;
         void *value;
 
         if (!has_room(nvme, layout->length))
@@ -47,7 +47,7 @@ int nvme_keep_layout(struct tier *tier, const struct tier_layout *layout)
 void nvme_forget_layout(struct tier *tier, const struct tier_layout *layout)
 {
         struct nvme *nvme = (struct nvme *)tier;
-        struct catalog_op *op = calloc(1, sizeof(*op));
+        struct database_op *op = calloc(1, sizeof(*op));
 
         nvme->n_layouts--;
         nvme->layout_bytes -= layout->length;
@@ -75,17 +75,17 @@ static int keep_found(struct nvme_layouts *layouts, const struct tier_layout *la
 
 int nvme_read_layouts(struct nvme *nvme, struct nvme_layouts *ret_layouts)
 {
-        struct catalog_cursor *cursor;
+        struct database_cursor *cursor;
         const void *key, *value;
         size_t key_bytes, value_bytes;
         struct tier_layout layout;
         int r, closed;
 
         STAILQ_INIT(ret_layouts);
-        r = catalog_cursor_open(&cursor, nvme->catalog, CATALOG_LAYOUT_PREFIX);
+        r = database_cursor_open(&cursor, nvme->catalog, CATALOG_LAYOUT_PREFIX);
         if (r)
                 return r;
-        while (r >= 0 && catalog_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes)) {
+        while (r >= 0 && database_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes)) {
                 r = catalog_layout_decode(&layout, key, key_bytes, value, value_bytes);
                 if (r == CATALOG_LAYOUT_E_DAMAGED && key_bytes == CATALOG_LAYOUT_KEY_BYTES) {
                         /* Handed on without an encoding, to be deleted. */
@@ -98,7 +98,7 @@ int nvme_read_layouts(struct nvme *nvme, struct nvme_layouts *ret_layouts)
                 if (!r)
                         r = keep_found(ret_layouts, &layout);
         }
-        closed = catalog_cursor_close(cursor);
+        closed = database_cursor_close(cursor);
         return r < 0 ? r : closed;
 }
 

@@ -236,7 +236,7 @@ int nvme_open(struct tier **ret_tier, uv_loop_t *loop, const struct nvme_options
         r = start(nvme, options, why);
         if (r) {
                 if (nvme->catalog)
-                        catalog_close(nvme->catalog, NULL, NULL);
+                        database_close(nvme->catalog, NULL, NULL);
                 if (nvme->io)
                         io_close(nvme->io, NULL, NULL);
                 free_nvme(nvme);
@@ -277,11 +277,11 @@ static void on_catalog_closed(void *user)
         io_close(nvme->io, on_io_closed, nvme);
 }
 
-static void on_marked_clean(struct catalog_op *op, int result)
+static void on_marked_clean(struct database_op *op, int result)
 {
         struct nvme *nvme = (struct nvme *)(void *)((char *)op - offsetof(struct nvme, sync_op));
 
-        catalog_close(nvme->catalog, on_catalog_closed, nvme);
+        database_close(nvme->catalog, on_catalog_closed, nvme);
 }
 
 static void on_last_sync(void *user, int result)
@@ -291,7 +291,7 @@ static void on_last_sync(void *user, int result)
 
         /* What could not be synced is not clean. */
         if (!record) {
-                catalog_close(nvme->catalog, on_catalog_closed, nvme);
+                database_close(nvme->catalog, on_catalog_closed, nvme);
                 return;
         }
         *record = nvme->pool;

@@ -430,16 +430,16 @@ static int open_catalog(struct assembly *assembly, struct why *why)
         int r = 0;
 
         if (assembly->options->format)
-                r = catalog_destroy(path, why);
+                r = database_destroy(&catalog_kind, path, why);
         if (!r)
-                r = catalog_open(&nvme->catalog, nvme->loop, path, why);
-        if (r == CATALOG_E_DAMAGED) {
+                r = database_open(&nvme->catalog, nvme->loop, &catalog_kind, path, why);
+        if (r == DATABASE_E_DAMAGED) {
                 nvme_notice(nvme, "the catalog cannot be read and is made anew (%s)", why->text);
-                r = catalog_destroy(path, why);
+                r = database_destroy(&catalog_kind, path, why);
                 if (!r)
-                        r = catalog_open(&nvme->catalog, nvme->loop, path, why);
+                        r = database_open(&nvme->catalog, nvme->loop, &catalog_kind, path, why);
         }
-        if (r == CATALOG_E_BUSY)
+        if (r == DATABASE_E_BUSY)
                 return err_raise(-EBUSY);
         return r > 0 ? err_raise(-EEXIST) : r;
 }

@@ -47,7 +47,7 @@ struct recovery {
         void (*on_object)(void *user, const struct tier_object *object, struct tier_place place);
         void (*on_end)(void *user, int result);
         void *user;
-        struct catalog_cursor *cursor;
+        struct database_cursor *cursor;
         struct claimed_extent *extents;
         size_t n_extents, size_extents;
         uint8_t *dropped; /* a bit an entry */
@@ -167,7 +167,7 @@ static int collect(struct recovery *recovery)
         int r = 0;
 
         while (!r &&
-               catalog_cursor_next(recovery->cursor, &key, &key_bytes, &value, &value_bytes)) {
+               database_cursor_next(recovery->cursor, &key, &key_bytes, &value, &value_bytes)) {
                 r = add_entry(recovery, &number);
                 if (r)
                         break;
@@ -244,7 +244,7 @@ static void survey(uv_work_t *work)
         recovery->result = nvme_read_layouts(recovery->nvme, &recovery->layouts);
         if (recovery->result)
                 return;
-        recovery->result = catalog_cursor_open(&recovery->cursor, recovery->nvme->catalog,
+        recovery->result = database_cursor_open(&recovery->cursor, recovery->nvme->catalog,
                                                CATALOG_ENTRY_PREFIX);
         if (recovery->result)
                 return;
@@ -256,7 +256,7 @@ static void survey(uv_work_t *work)
                       by_position);
         drop_overlapped(recovery);
         recovery->result = take_space(recovery);
-        catalog_cursor_rewind(recovery->cursor);
+        database_cursor_rewind(recovery->cursor);
 }
 
 static int add_record(struct batch *batch, const struct record *record, const void *key,
@@ -293,7 +293,7 @@ static void fill_batch(uv_work_t *work)
                 struct record record;
 
                 if (recovery->next_entry == recovery->n_entries ||
-                    !catalog_cursor_next(recovery->cursor, &key, &key_bytes, &value,
+                    !database_cursor_next(recovery->cursor, &key, &key_bytes, &value,
                                          &value_bytes)) {
                         recovery->is_at_end = true;
                         return;
@@ -310,19 +310,19 @@ static void fill_batch(uv_work_t *work)
         }
 }
 
-static void on_dropped(struct catalog_op *op, int result)
+static void on_dropped(struct database_op *op, int result)
 {
         free(op);
 }
 
 static void delete_dropped(struct nvme *nvme, const uint8_t *key, uint32_t key_bytes)
 {
-        struct catalog_op *op;
+        struct database_op *op;
 
         if (key_bytes > CATALOG_ENTRY_KEY_BYTES || !(op = calloc(1, sizeof(*op))))
                 return; /* its reads fail by its header; the next start tries again */
         op->on_done = on_dropped;
-        catalog_delete_key(nvme->catalog, op, key, key_bytes);
+        database_delete(nvme->catalog, op, key, key_bytes, false);
 }
 
 static int report(struct recovery *recovery, const uint8_t *key, const struct record *record)
@@ -369,7 +369,7 @@ static int hand_over(struct recovery *recovery, const struct batch *batch)
 static void finish(struct recovery *recovery)
 {
         struct nvme *nvme = recovery->nvme;
-        int r = recovery->cursor ? catalog_cursor_close(recovery->cursor) : 0;
+        int r = recovery->cursor ? database_cursor_close(recovery->cursor) : 0;
 
         if (!recovery->result)
                 recovery->result = r;

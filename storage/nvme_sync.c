@@ -45,7 +45,7 @@ static void end_round(struct nvme *nvme, int result)
                 nvme_sync_start(nvme);
 }
 
-static void on_catalog_synced(struct catalog_op *op, int result)
+static void on_catalog_synced(struct database_op *op, int result)
 {
         struct nvme *nvme = (struct nvme *)(void *)((char *)op - offsetof(struct nvme, sync_op));
 
@@ -67,7 +67,7 @@ static void on_members_synced(uv_work_t *work, int status)
         struct nvme *nvme = work->data;
 
         nvme->sync_op.on_done = on_catalog_synced;
-        catalog_sync(nvme->catalog, &nvme->sync_op);
+        database_sync(nvme->catalog, &nvme->sync_op);
 }
 
 void nvme_sync_start(struct nvme *nvme)
@@ -103,7 +103,7 @@ void nvme_sync(struct tier *tier, void (*on_synced)(void *user, int result), voi
                 nvme_sync_start(nvme);
 }
 
-static void on_reserved(struct catalog_op *op, int result)
+static void on_reserved(struct database_op *op, int result)
 {
         struct nvme *nvme = (struct nvme *)(void *)((char *)op - offsetof(struct nvme, reserve_op));
 

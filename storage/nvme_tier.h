@@ -55,7 +55,7 @@ struct nvme_job {
         void *entry;
         size_t entry_bytes;
         struct tier_place place;
-        struct catalog_op op;
+        struct database_op op;
 
         /* Reads: the verdict of the worker. */
         int verdict;
@@ -81,7 +81,7 @@ struct nvme_memory {
 };
 
 struct nvme_forget {
-        struct catalog_op op;
+        struct database_op op;
         struct nvme *nvme;
         struct tier_place place;
         int result;
@@ -116,11 +116,11 @@ struct nvme {
         struct space space; /* a worker's while is_surveying */
         bool is_surveying;
         struct io *io;
-        struct catalog *catalog;
+        struct database *catalog;
         struct catalog_pool pool;
         uint64_t next_claim;
         bool is_reserving; /* claims */
-        struct catalog_op reserve_op;
+        struct database_op reserve_op;
 
         struct nvme_job_queue reads, writes; /* with requests to submit */
         LIST_HEAD(, nvme_job) reads_in_flight;
@@ -142,7 +142,7 @@ struct nvme {
         uv_work_t sync_work;
         int sync_result;
         bool is_dirty, is_syncing, is_closing;
-        struct catalog_op sync_op;
+        struct database_op sync_op;
         struct nvme_sync_queue sync_next, sync_now;
         void (*on_closed)(void *user);
         void *on_closed_user;

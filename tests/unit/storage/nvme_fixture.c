@@ -155,32 +155,32 @@ void fixture_flip(struct nvme_fixture *fixture, uint32_t member, uint64_t offset
         fixture_poke(fixture, member, offset, &byte, 1);
 }
 
-struct catalog *fixture_open_catalog(struct nvme_fixture *fixture)
+struct database *fixture_open_catalog(struct nvme_fixture *fixture)
 {
-        struct catalog *catalog;
+        struct database *catalog;
 
         ck_assert_msg(
-                catalog_open(&catalog, &fixture->driver.loop, fixture->catalog, &fixture->why) == 0,
+                database_open(&catalog, &fixture->driver.loop, &catalog_kind, fixture->catalog, &fixture->why) == 0,
                 "%s", fixture->why.text);
         return catalog;
 }
 
-void fixture_close_catalog(struct nvme_fixture *fixture, struct catalog *catalog)
+void fixture_close_catalog(struct nvme_fixture *fixture, struct database *catalog)
 {
-        catalog_close(catalog, NULL, NULL);
+        database_close(catalog, NULL, NULL);
         uv_run(&fixture->driver.loop, UV_RUN_DEFAULT);
 }
 
-static void on_put(struct catalog_op *op, int result)
+static void on_put(struct database_op *op, int result)
 {
         ck_assert_int_eq(result, 0);
         free(op);
 }
 
-void fixture_put_entry(struct nvme_fixture *fixture, struct catalog *catalog,
+void fixture_put_entry(struct nvme_fixture *fixture, struct database *catalog,
                        const struct catalog_entry *entry)
 {
-        struct catalog_op *op = calloc(1, sizeof(*op));
+        struct database_op *op = calloc(1, sizeof(*op));
         void *value = malloc(catalog_entry_bytes(entry));
 
         catalog_entry_encode(value, entry);
@@ -191,16 +191,16 @@ void fixture_put_entry(struct nvme_fixture *fixture, struct catalog *catalog,
 
 uint32_t fixture_count_entries(struct nvme_fixture *fixture)
 {
-        struct catalog *catalog = fixture_open_catalog(fixture);
-        struct catalog_cursor *cursor;
+        struct database *catalog = fixture_open_catalog(fixture);
+        struct database_cursor *cursor;
         const void *key, *value;
         size_t key_bytes, value_bytes;
         uint32_t n = 0;
 
-        ck_assert_int_eq(catalog_cursor_open(&cursor, catalog, CATALOG_ENTRY_PREFIX), 0);
-        while (catalog_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes))
+        ck_assert_int_eq(database_cursor_open(&cursor, catalog, CATALOG_ENTRY_PREFIX), 0);
+        while (database_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes))
                 n++;
-        ck_assert_int_eq(catalog_cursor_close(cursor), 0);
+        ck_assert_int_eq(database_cursor_close(cursor), 0);
         fixture_close_catalog(fixture, catalog);
         return n;
 }

@@ -60,9 +60,9 @@ void fixture_poke(struct nvme_fixture *fixture, uint32_t member, uint64_t offset
 void fixture_flip(struct nvme_fixture *fixture, uint32_t member, uint64_t offset);
 
 /* Walks, adds to, and rewrites the catalog of a closed pool. */
-struct catalog *fixture_open_catalog(struct nvme_fixture *fixture);
-void fixture_close_catalog(struct nvme_fixture *fixture, struct catalog *catalog);
-void fixture_put_entry(struct nvme_fixture *fixture, struct catalog *catalog,
+struct database *fixture_open_catalog(struct nvme_fixture *fixture);
+void fixture_close_catalog(struct nvme_fixture *fixture, struct database *catalog);
+void fixture_put_entry(struct nvme_fixture *fixture, struct database *catalog,
                        const struct catalog_entry *entry);
 uint32_t fixture_count_entries(struct nvme_fixture *fixture);
 

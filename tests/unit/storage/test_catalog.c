@@ -13,7 +13,7 @@
 
 static uv_loop_t loop;
 static char folder[64];
-static struct catalog *catalog;
+static struct database *catalog;
 static int n_done;
 
 static void set_up(void)
@@ -41,16 +41,16 @@ static void open_catalog(void)
 {
         struct why why = {""};
 
-        ck_assert_msg(catalog_open(&catalog, &loop, db_path(), &why) == 0, "%s", why.text);
+        ck_assert_msg(database_open(&catalog, &loop, &catalog_kind, db_path(), &why) == 0, "%s", why.text);
 }
 
 static void close_catalog(void)
 {
-        catalog_close(catalog, NULL, NULL);
+        database_close(catalog, NULL, NULL);
         uv_run(&loop, UV_RUN_DEFAULT);
 }
 
-static void on_done(struct catalog_op *op, int result)
+static void on_done(struct database_op *op, int result)
 {
         ck_assert_int_eq(result, 0);
         n_done++;
@@ -77,7 +77,7 @@ static struct catalog_entry sample(uint16_t shard, uint64_t claim)
         return entry;
 }
 
-static void put(struct catalog_op *op, const struct catalog_entry *entry)
+static void put(struct database_op *op, const struct catalog_entry *entry)
 {
         void *value = malloc(catalog_entry_bytes(entry));
 
@@ -90,20 +90,20 @@ static void put(struct catalog_op *op, const struct catalog_entry *entry)
 /* Entries in the catalog; the claim of the last one in @ret_claim. */
 static int count(uint64_t *ret_claim)
 {
-        struct catalog_cursor *cursor;
+        struct database_cursor *cursor;
         struct catalog_entry entry;
         const void *key, *value;
         size_t key_bytes, value_bytes;
         int n = 0;
 
-        ck_assert_int_eq(catalog_cursor_open(&cursor, catalog, CATALOG_ENTRY_PREFIX), 0);
-        while (catalog_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes)) {
+        ck_assert_int_eq(database_cursor_open(&cursor, catalog, CATALOG_ENTRY_PREFIX), 0);
+        while (database_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes)) {
                 ck_assert_int_eq(catalog_entry_decode(&entry, key, key_bytes, value, value_bytes),
                                  0);
                 *ret_claim = entry.claim;
                 n++;
         }
-        ck_assert_int_eq(catalog_cursor_close(cursor), 0);
+        ck_assert_int_eq(database_cursor_close(cursor), 0);
         return n;
 }
 
@@ -195,7 +195,7 @@ END_TEST
 START_TEST(catalog_keeps_puts_and_deletes_in_order)
 {
         struct catalog_entry old = sample(1, 10), new = sample(1, 11), other = sample(2, 12);
-        struct catalog_op ops[4];
+        struct database_op ops[4];
         uint64_t claim = 0;
 
         open_catalog();
@@ -204,10 +204,10 @@ START_TEST(catalog_keeps_puts_and_deletes_in_order)
         put(&ops[2], &other);
         ops[3].on_done = on_done;
         catalog_delete(catalog, &ops[3], &old.object.key, 10, true);
-        ck_assert_uint_eq(catalog_queued(catalog), 4);
+        ck_assert_uint_eq(database_queued(catalog), 4);
         ck_assert_int_eq(n_done, 0);
         wait_done(4);
-        ck_assert_uint_eq(catalog_queued(catalog), 0);
+        ck_assert_uint_eq(database_queued(catalog), 0);
         ck_assert_int_eq(count(&claim), 2);
         close_catalog();
 
@@ -226,7 +226,7 @@ START_TEST(catalog_survives_death_after_the_acknowledgement)
 
         if (!pid) {
                 struct catalog_entry entry = sample(1, 10);
-                struct catalog_op op;
+                struct database_op op;
 
                 uv_loop_fork(&loop);
                 open_catalog();
@@ -245,7 +245,7 @@ END_TEST
 
 START_TEST(catalog_works_off_its_queue_before_it_closes)
 {
-        static struct catalog_op ops[3000];
+        static struct database_op ops[3000];
         uint64_t claim = 0;
 
         open_catalog();
@@ -264,10 +264,10 @@ END_TEST
 
 START_TEST(catalog_sync_is_acknowledged)
 {
-        struct catalog_op op = {.on_done = on_done};
+        struct database_op op = {.on_done = on_done};
 
         open_catalog();
-        catalog_sync(catalog, &op);
+        database_sync(catalog, &op);
         wait_done(1);
         close_catalog();
 }
@@ -326,18 +326,18 @@ END_TEST
 
 START_TEST(catalog_refuses_a_second_opener)
 {
-        struct catalog *second;
+        struct database *second;
         struct why why = {""};
 
         open_catalog();
-        ck_assert_int_eq(catalog_open(&second, &loop, db_path(), &why), CATALOG_E_BUSY);
+        ck_assert_int_eq(database_open(&second, &loop, &catalog_kind, db_path(), &why), DATABASE_E_BUSY);
         close_catalog();
 }
 END_TEST
 
 START_TEST(catalog_refuses_a_folder_of_other_files)
 {
-        struct catalog *opened;
+        struct database *opened;
         struct why why = {""};
         char path[128];
         int fd;
@@ -346,15 +346,15 @@ START_TEST(catalog_refuses_a_folder_of_other_files)
         fd = open(path, O_CREAT | O_WRONLY, 0600);
         ck_assert_int_ge(fd, 0);
         close(fd);
-        ck_assert_int_eq(catalog_open(&opened, &loop, folder, &why), CATALOG_E_FOREIGN);
+        ck_assert_int_eq(database_open(&opened, &loop, &catalog_kind, folder, &why), DATABASE_E_FOREIGN);
         ck_assert_ptr_nonnull(strstr(why.text, "letter.txt"));
-        ck_assert_int_lt(catalog_destroy(folder, &why), 0);
+        ck_assert_int_lt(database_destroy(&catalog_kind, folder, &why), 0);
 }
 END_TEST
 
 START_TEST(catalog_says_that_it_is_damaged)
 {
-        struct catalog *opened;
+        struct database *opened;
         struct why why = {""};
         char path[128];
         int fd;
@@ -366,8 +366,8 @@ START_TEST(catalog_says_that_it_is_damaged)
         ck_assert_int_ge(fd, 0);
         ck_assert_int_eq(write(fd, "garbage", 7), 7);
         close(fd);
-        ck_assert_int_eq(catalog_open(&opened, &loop, db_path(), &why), CATALOG_E_DAMAGED);
-        ck_assert_int_eq(catalog_destroy(db_path(), &why), 0);
+        ck_assert_int_eq(database_open(&opened, &loop, &catalog_kind, db_path(), &why), DATABASE_E_DAMAGED);
+        ck_assert_int_eq(database_destroy(&catalog_kind, db_path(), &why), 0);
         open_catalog();
         close_catalog();
 }

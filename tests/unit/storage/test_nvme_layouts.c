@@ -143,7 +143,7 @@ START_TEST(bytes_that_are_kept_are_bounded_over_restarts_too)
 }
 END_TEST
 
-static void on_put(struct catalog_op *op, int result)
+static void on_put(struct database_op *op, int result)
 {
         ck_assert_int_eq(result, 0);
         free(op);
@@ -152,9 +152,9 @@ static void on_put(struct catalog_op *op, int result)
 /* Puts @layout into the catalog of a closed pool, with byte @flip of the value changed. */
 static void put_damaged(const struct tier_layout *layout, size_t flip)
 {
-        struct catalog *catalog = fixture_open_catalog(&fixture);
+        struct database *catalog = fixture_open_catalog(&fixture);
         size_t bytes = sizeof(struct catalog_layout_head) + layout->length;
-        struct catalog_op *op = calloc(1, sizeof(*op));
+        struct database_op *op = calloc(1, sizeof(*op));
         uint8_t *value = malloc(bytes);
 
         catalog_layout_encode(value, layout);

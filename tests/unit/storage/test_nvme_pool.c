@@ -457,7 +457,7 @@ END_TEST
 START_TEST(a_catalog_of_a_newer_format_is_refused)
 {
         struct catalog_pool pool;
-        struct catalog *catalog;
+        struct database *catalog;
 
         fixture_open(&fixture);
         fixture_close(&fixture);

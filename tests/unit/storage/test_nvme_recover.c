@@ -174,7 +174,7 @@ static struct catalog_entry entry_at(uint32_t number, uint64_t claim, uint64_t f
 /* Opens a pool whose catalog holds these entries as well; the number that survived. */
 static uint32_t open_with(const struct catalog_entry *entries, uint32_t n)
 {
-        struct catalog *catalog = fixture_open_catalog(&fixture);
+        struct database *catalog = fixture_open_catalog(&fixture);
 
         for (uint32_t i = 0; i < n; i++)
                 fixture_put_entry(&fixture, catalog, &entries[i]);
