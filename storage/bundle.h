@@ -27,8 +27,9 @@
 #define BUNDLE_MAGIC      "KVTIERBU"
 #define BUNDLE_VERSION    1u
 #define BUNDLE_PARTS_MAX  1024u
-#define BUNDLE_HEADER_MAX (4u << 20)
-#define BUNDLE_BYTES_MAX  (64u << 20) /* of a whole bundle; what is larger goes alone */
+#define BUNDLE_HEADER_MAX (4u << 20)      /* head and records; no record is longer either */
+#define BUNDLE_BYTES_MAX  POOL_OBJECT_MAX /* of a whole bundle: a part that fits none stays out */
+#define BUNDLE_TABLE_MAX  4096u           /* bytes of an encoding table */
 
 enum {
         BUNDLE_E_DAMAGED = 1, /* magic, length, checksum or a field is wrong */
@@ -52,37 +53,119 @@ struct bundle_part {
         const uint8_t *encoding_table; /* what decoding needs beside the bytes; borrowed */
 };
 
-/* "bundle/<node in hex>/<number, 16 hex digits>" */
+#define BUNDLE_HEAD_BYTES 64u
+#define BUNDLE_PART_BYTES 216u
+
+/* Begins each bundle, little-endian; written once with the bundle, never changed. */
+struct bundle_head {
+        uint8_t magic[8];
+        uint32_t version;
+        uint32_t header_bytes; /* head and records: what the checksum covers */
+        uint64_t checksum;     /* XXH3-64 of these with this field zero */
+        uint8_t node[16];
+        uint64_t number;
+        uint32_t n_parts;
+        uint32_t refuse_flags; /* unknown bit: the bundle reads as a miss */
+        uint32_t ignore_flags;
+        uint32_t reserved; /* zero */
+};
+
+_Static_assert(sizeof(struct bundle_head) == BUNDLE_HEAD_BYTES, "bundle_head is in the pool");
+_Static_assert(offsetof(struct bundle_head, checksum) == 16, "bundle_head layout");
+_Static_assert(offsetof(struct bundle_head, node) == 24, "bundle_head layout");
+_Static_assert(offsetof(struct bundle_head, number) == 40, "bundle_head layout");
+_Static_assert(offsetof(struct bundle_head, n_parts) == 48, "bundle_head layout");
+_Static_assert(offsetof(struct bundle_head, refuse_flags) == 52, "bundle_head layout");
+_Static_assert(offsetof(struct bundle_head, ignore_flags) == 56, "bundle_head layout");
+
+/*
+ * Begins each record, little-endian. Behind it n_pieces checksums of 8 bytes, n_covers
+ * digests, the encoding table, and zeros up to a multiple of 8.
+ */
+struct bundle_part_head {
+        uint32_t record_bytes; /* with what follows: what the checksum covers */
+        uint32_t flags;        /* enum segment_flags */
+        uint64_t checksum;     /* XXH3-64 of the record with this field zero */
+        struct object_key key;
+        struct digest parent;
+        uint64_t generation;
+        uint64_t raw_bytes;
+        uint64_t stored_bytes;
+        uint64_t offset;
+        uint64_t committed_ns;
+        uint8_t writer_boot_id[16];
+        uint64_t checksum_total; /* over pieces, key and raw length */
+        uint32_t boundary_tokens;
+        uint16_t cell;
+        uint16_t reserved; /* zero */
+        uint32_t piece_bytes;
+        uint32_t n_pieces;
+        uint32_t n_covers;
+        uint32_t encoding;
+        uint32_t encoding_bytes;
+        uint32_t reserved2; /* zero */
+};
+
+_Static_assert(sizeof(struct bundle_part_head) == BUNDLE_PART_BYTES,
+               "a part's head is in the pool");
+_Static_assert(offsetof(struct bundle_part_head, checksum) == 8, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, key) == 16, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, parent) == 88, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, generation) == 120, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, raw_bytes) == 128, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, stored_bytes) == 136, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, offset) == 144, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, committed_ns) == 152, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, writer_boot_id) == 160, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, checksum_total) == 176, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, boundary_tokens) == 184,
+               "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, cell) == 188, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, piece_bytes) == 192, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, n_pieces) == 196, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, n_covers) == 200, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, encoding) == 204, "bundle_part_head layout");
+_Static_assert(offsetof(struct bundle_part_head, encoding_bytes) == 208, "bundle_part_head layout");
+
+/* "bundle/NODE/NUMBER" (pool_name.h). */
 void bundle_name(char ret_name[POOL_NAME_MAX], const struct bundle_id *id);
 bool bundle_name_parse(const char *name, struct bundle_id *ret_id);
 
-/* Bytes of a part's record, and the record: at most BUNDLE_HEADER_MAX. */
+/*
+ * Bytes of a part's record, and the record. The part is right: its encoding table has at
+ * most BUNDLE_TABLE_MAX bytes, its checksums have their total, it has an offset.
+ */
 size_t bundle_part_bytes(const struct bundle_part *part);
 void bundle_part_encode(void *record, const struct bundle_part *part);
 /*
  * Decodes the record that begins at @record, of at most @length bytes; *@ret_bytes: its own
- * length. Pointers of @ret_part point into @record. 0 or BUNDLE_E_X.
+ * length. Pointers of @ret_part point into @record, which need not be aligned. Whatever
+ * stands in a part that is accepted, its bytes lie within a bundle of BUNDLE_BYTES_MAX, and
+ * its raw length is at most LAYOUT_OBJECT_MAX. 0 or BUNDLE_E_X.
  */
 int bundle_part_decode(struct bundle_part *ret_part, const void *record, size_t length,
                        size_t *ret_bytes, struct why *why);
 
-/*
- * Bytes of the header for @n_parts, whose offsets bundle_place() has set; and the header.
- */
+/* Bytes of the header for @n_parts: the caller keeps them to BUNDLE_HEADER_MAX. */
 size_t bundle_header_bytes(const struct bundle_part *parts, uint32_t n_parts);
 /* Sets each part's offset from the stored_bytes; returns the bytes of the whole bundle. */
 uint64_t bundle_place(struct bundle_part *parts, uint32_t n_parts);
+/* The header, of 1 to BUNDLE_PARTS_MAX parts that bundle_place() has placed. */
 void bundle_header_encode(void *header, const struct bundle_id *id, const struct bundle_part *parts,
                           uint32_t n_parts);
 
 /*
- * Looks at a header as read from the pool; *@ret_n_parts and *@ret_header_bytes from its
- * head, of which the first BUNDLE_HEAD_BYTES are enough to know both.
+ * Looks at a header as read from the pool; *@ret_n_parts and *@ret_header_bytes (at most
+ * BUNDLE_HEADER_MAX) from its head, of which the first BUNDLE_HEAD_BYTES are enough to know
+ * both. What it says is plausible, not true yet: bundle_header_decode() sees the checksum.
  */
-#define BUNDLE_HEAD_BYTES 64u
 int bundle_head_decode(const void *bytes, size_t length, struct bundle_id *ret_id,
                        uint32_t *ret_n_parts, uint32_t *ret_header_bytes, struct why *why);
-/* The whole header; @on_part for each part, false ends it early. 0 or BUNDLE_E_X. */
+/*
+ * The whole header, of which all is checked first; then @on_part for each part in order,
+ * false ends it early. Whether it is the bundle one was looking for is the caller's to
+ * compare. 0 or BUNDLE_E_X.
+ */
 int bundle_header_decode(const void *bytes, size_t length,
                          bool (*on_part)(void *user, const struct bundle_part *part), void *user,
                          struct why *why);

@@ -13,10 +13,13 @@
  *   read      node and number: segments of that node up to this one have been read by the
  *             writer, so what follows was written in their knowledge
  *   layout    encoding of a layout that parts of this journal belong to
- *   snapshot  begins a segment that replaces all earlier ones of this node: compaction
+ *   snapshot  begins a segment that replaces all earlier ones of this node: compaction.
+ *             The first record of its segment, or nowhere
  *
  * Encode, decode, validate: pure functions, any thread. A segment is damaged as a whole or
- * good as a whole (one checksum): what is torn is skipped by readers and counted.
+ * good as a whole (one checksum): what is torn is skipped by readers and counted. A kind of
+ * record that this program does not know makes the segment newer, as a whole, too: what
+ * cannot be understood must not be half obeyed.
  */
 #pragma once
 
@@ -33,11 +36,12 @@
 #define JOURNAL_MAGIC         "KVTIERJO"
 #define JOURNAL_VERSION       1u
 #define JOURNAL_SEGMENT_BYTES (4u << 20) /* at most */
+#define JOURNAL_HOST_MAX      64u        /* bytes of a host's name, the NUL included */
 
 enum {
         JOURNAL_E_DAMAGED = 1,
-        JOURNAL_E_NEWER,
-        JOURNAL_E_FULL, /* the record does not fit this segment: begin another */
+        JOURNAL_E_NEWER, /* a version, refuse flag or kind that this program does not know */
+        JOURNAL_E_FULL,  /* the record does not fit this segment: begin another */
 };
 
 enum journal_kind { /* on the disks of others: append only */
@@ -63,11 +67,52 @@ struct journal_record {
         struct tier_layout layout; /* layout: encoding borrowed */
 };
 
-/* "journal/<node in hex>/<number, 16 hex digits>"; "node/<node in hex>" */
+/* Begins each segment, little-endian; written once with it. */
+struct journal_head {
+        uint8_t magic[8];
+        uint32_t version;
+        uint32_t length;   /* of the segment, this head included: what the checksum covers */
+        uint64_t checksum; /* XXH3-64 of the segment with this field zero */
+        uint8_t node[16];
+        uint64_t number;
+        uint32_t n_records;    /* at least 1 */
+        uint32_t refuse_flags; /* unknown bit: the segment is newer */
+        uint32_t ignore_flags;
+        uint32_t reserved; /* zero */
+};
+
+_Static_assert(sizeof(struct journal_head) == 64, "journal_head is in the pool");
+_Static_assert(offsetof(struct journal_head, checksum) == 16, "journal_head layout");
+_Static_assert(offsetof(struct journal_head, node) == 24, "journal_head layout");
+_Static_assert(offsetof(struct journal_head, number) == 40, "journal_head layout");
+_Static_assert(offsetof(struct journal_head, n_records) == 48, "journal_head layout");
+
+/*
+ * Begins each record. What follows, without padding but zeros up to a multiple of 8:
+ *
+ *   stored    node 16, number u64, part u32, zero u32, the part's record
+ *   deleted   node 16, number u64
+ *   dropped   node 16, number u64, part u32, zero u32
+ *   replaced  key 72, checksum total u64
+ *   read      node 16, number u64
+ *   layout    id 32, domain u32, length u32, encoding
+ *   snapshot  nothing
+ */
+struct journal_record_head {
+        uint32_t kind;
+        uint32_t bytes; /* of the record, this head and the padding included */
+};
+
+_Static_assert(sizeof(struct journal_record_head) == 8, "journal_record_head is in the pool");
+
+/* "journal/NODE/NUMBER", "node/NODE" (pool_name.h) */
 void journal_name(char ret_name[POOL_NAME_MAX], const uint8_t node[16], uint64_t number);
 bool journal_name_parse(const char *name, uint8_t ret_node[16], uint64_t *ret_number);
 void journal_node_name(char ret_name[POOL_NAME_MAX], const uint8_t node[16]);
 bool journal_node_name_parse(const char *name, uint8_t ret_node[16]);
+
+/* Bytes that a record takes in a segment. */
+size_t journal_record_bytes(const struct journal_record *record);
 
 /* A segment being written. */
 struct journal_segment {
@@ -79,15 +124,15 @@ struct journal_segment {
 
 void journal_segment_init(struct journal_segment *segment);
 void journal_segment_deinit(struct journal_segment *segment);
-/* 0, JOURNAL_E_FULL or -ENOMEM. */
+/* 0, JOURNAL_E_FULL or -ENOMEM; unless 0, the segment is as it was. */
 int journal_segment_add(struct journal_segment *segment, const struct journal_record *record);
-/* Completes head and checksum: the bytes are what is put into the pool. */
+/* Completes head and checksum: the bytes are what is put into the pool. Has a record. */
 void journal_segment_seal(struct journal_segment *segment, const uint8_t node[16], uint64_t number);
 
 /*
  * Takes a segment apart, after all of it was checked. @on_record returns false to end
  * early; pointers in the record point into @bytes. 0 or JOURNAL_E_X; -EINVAL: sound, but
- * not the segment of @node with @number.
+ * not the segment of @node with @number; -ENOMEM.
  */
 int journal_segment_decode(const void *bytes, size_t length, const uint8_t node[16],
                            uint64_t number,
@@ -97,10 +142,10 @@ int journal_segment_decode(const void *bytes, size_t length, const uint8_t node[
 /* What a node says of itself, "node/NODE": rewritten from time to time. */
 struct journal_node {
         uint8_t node[16];
-        char host[64];          /* its name, for people */
-        uint64_t written_ns;    /* wall clock, ns since 1970 */
-        uint64_t first_segment; /* of its journal that is still needed */
-        uint64_t next_segment;  /* one behind its last */
+        char host[JOURNAL_HOST_MAX]; /* its name, for people: graphic ASCII */
+        uint64_t written_ns;         /* wall clock, ns since 1970 */
+        uint64_t first_segment;      /* of its journal that is still needed */
+        uint64_t next_segment;       /* one behind its last */
         uint64_t bundles;
         uint64_t bytes;       /* of its bundles */
         uint64_t bytes_max;   /* its cap */
@@ -108,6 +153,42 @@ struct journal_node {
 };
 
 #define JOURNAL_NODE_BYTES 256u
+#define JOURNAL_NODE_MAGIC "KVTIERNO"
+
+/* The object of that name, little-endian. */
+struct journal_node_block {
+        uint8_t magic[8];
+        uint32_t version;  /* JOURNAL_VERSION */
+        uint32_t length;   /* JOURNAL_NODE_BYTES */
+        uint64_t checksum; /* XXH3-64 of the block with this field zero */
+        uint8_t node[16];
+        uint8_t host[JOURNAL_HOST_MAX]; /* NULs behind the name */
+        uint64_t written_ns;
+        uint64_t first_segment;
+        uint64_t next_segment;
+        uint64_t bundles;
+        uint64_t bytes;
+        uint64_t bytes_max;
+        uint32_t heartbeat_s;
+        uint32_t refuse_flags;
+        uint32_t ignore_flags;
+        uint8_t reserved[92]; /* zero */
+};
+
+_Static_assert(sizeof(struct journal_node_block) == JOURNAL_NODE_BYTES, "it is in the pool");
+_Static_assert(offsetof(struct journal_node_block, checksum) == 16, "node block layout");
+_Static_assert(offsetof(struct journal_node_block, node) == 24, "node block layout");
+_Static_assert(offsetof(struct journal_node_block, host) == 40, "node block layout");
+_Static_assert(offsetof(struct journal_node_block, written_ns) == 104, "node block layout");
+_Static_assert(offsetof(struct journal_node_block, first_segment) == 112, "node block layout");
+_Static_assert(offsetof(struct journal_node_block, next_segment) == 120, "node block layout");
+_Static_assert(offsetof(struct journal_node_block, bundles) == 128, "node block layout");
+_Static_assert(offsetof(struct journal_node_block, bytes_max) == 144, "node block layout");
+_Static_assert(offsetof(struct journal_node_block, heartbeat_s) == 152, "node block layout");
+_Static_assert(offsetof(struct journal_node_block, reserved) == 164, "node block layout");
+
+/* What is no graphic ASCII in the host's name becomes '?'; what is too long is cut. */
 void journal_node_encode(uint8_t ret_bytes[JOURNAL_NODE_BYTES], const struct journal_node *node);
+/* 0 or JOURNAL_E_X. Whether it is the node of the object's name is the caller's to compare. */
 int journal_node_decode(struct journal_node *ret_node, const void *bytes, size_t length,
                         struct why *why);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* XXH3_state_t on the stack */
 #include <xxhash.h>
 
 #include "storage/segment.h"
@@ -50,6 +51,19 @@ bool segment_is_zero(const void *bytes, size_t length)
         const uint8_t *first = bytes;
 
         return !length || (!first[0] && !memcmp(first, first + 1, length - 1));
+}
+
+uint64_t segment_checksum(const void *bytes, size_t length, size_t at)
+{
+        static const uint64_t zero;
+        const uint8_t *first = bytes;
+        XXH3_state_t state;
+
+        XXH3_64bits_reset(&state);
+        XXH3_64bits_update(&state, first, at);
+        XXH3_64bits_update(&state, &zero, sizeof(zero));
+        XXH3_64bits_update(&state, first + at + sizeof(zero), length - at - sizeof(zero));
+        return XXH3_64bits_digest(&state);
 }
 
 bool segment_extents_are_sane(const struct segment_extent *extents, uint32_t n_extents,

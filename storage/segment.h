@@ -120,6 +120,9 @@ bool segment_extents_are_sane(const struct segment_extent *extents, uint32_t n_e
 /* Is every byte zero? For reserved fields of all disk formats. */
 bool segment_is_zero(const void *bytes, size_t length);
 
+/* XXH3-64 of @length bytes with the 8 at @at, where it is to stand, taken as zero: the same. */
+uint64_t segment_checksum(const void *bytes, size_t length, size_t at);
+
 /*
  * Completes magic, version, lengths, own offset and member (those of the first extent)
  * and checksum of @header, whose other fields the caller has set (reserved: zero).

@@ -13,8 +13,10 @@
 
 #include "proto/presence.h"
 #include "proto/wire.h"
+#include "storage/bundle.h"
 #include "storage/catalog_entry.h"
 #include "storage/catalog_layout.h"
+#include "storage/journal.h"
 #include "storage/segment.h"
 #include "storage/superblock.h"
 #include "tests/abi/test_statuses.h"
@@ -372,6 +374,80 @@ static const struct field catalog_pool_fields[] = {
         FIELD(catalog_pool, member_uuids, 80, 1024),
 };
 
+static const struct field bundle_head_fields[] = {
+        FIELD(bundle_head, magic, 0, 8),
+        FIELD(bundle_head, version, 8, 4),
+        FIELD(bundle_head, header_bytes, 12, 4),
+        FIELD(bundle_head, checksum, 16, 8),
+        FIELD(bundle_head, node, 24, 16),
+        FIELD(bundle_head, number, 40, 8),
+        FIELD(bundle_head, n_parts, 48, 4),
+        FIELD(bundle_head, refuse_flags, 52, 4),
+        FIELD(bundle_head, ignore_flags, 56, 4),
+        FIELD(bundle_head, reserved, 60, 4),
+};
+
+static const struct field bundle_part_head_fields[] = {
+        FIELD(bundle_part_head, record_bytes, 0, 4),
+        FIELD(bundle_part_head, flags, 4, 4),
+        FIELD(bundle_part_head, checksum, 8, 8),
+        FIELD(bundle_part_head, key, 16, 72),
+        FIELD(bundle_part_head, parent, 88, 32),
+        FIELD(bundle_part_head, generation, 120, 8),
+        FIELD(bundle_part_head, raw_bytes, 128, 8),
+        FIELD(bundle_part_head, stored_bytes, 136, 8),
+        FIELD(bundle_part_head, offset, 144, 8),
+        FIELD(bundle_part_head, committed_ns, 152, 8),
+        FIELD(bundle_part_head, writer_boot_id, 160, 16),
+        FIELD(bundle_part_head, checksum_total, 176, 8),
+        FIELD(bundle_part_head, boundary_tokens, 184, 4),
+        FIELD(bundle_part_head, cell, 188, 2),
+        FIELD(bundle_part_head, reserved, 190, 2),
+        FIELD(bundle_part_head, piece_bytes, 192, 4),
+        FIELD(bundle_part_head, n_pieces, 196, 4),
+        FIELD(bundle_part_head, n_covers, 200, 4),
+        FIELD(bundle_part_head, encoding, 204, 4),
+        FIELD(bundle_part_head, encoding_bytes, 208, 4),
+        FIELD(bundle_part_head, reserved2, 212, 4),
+};
+
+static const struct field journal_head_fields[] = {
+        FIELD(journal_head, magic, 0, 8),
+        FIELD(journal_head, version, 8, 4),
+        FIELD(journal_head, length, 12, 4),
+        FIELD(journal_head, checksum, 16, 8),
+        FIELD(journal_head, node, 24, 16),
+        FIELD(journal_head, number, 40, 8),
+        FIELD(journal_head, n_records, 48, 4),
+        FIELD(journal_head, refuse_flags, 52, 4),
+        FIELD(journal_head, ignore_flags, 56, 4),
+        FIELD(journal_head, reserved, 60, 4),
+};
+
+static const struct field journal_record_head_fields[] = {
+        FIELD(journal_record_head, kind, 0, 4),
+        FIELD(journal_record_head, bytes, 4, 4),
+};
+
+static const struct field journal_node_block_fields[] = {
+        FIELD(journal_node_block, magic, 0, 8),
+        FIELD(journal_node_block, version, 8, 4),
+        FIELD(journal_node_block, length, 12, 4),
+        FIELD(journal_node_block, checksum, 16, 8),
+        FIELD(journal_node_block, node, 24, 16),
+        FIELD(journal_node_block, host, 40, 64),
+        FIELD(journal_node_block, written_ns, 104, 8),
+        FIELD(journal_node_block, first_segment, 112, 8),
+        FIELD(journal_node_block, next_segment, 120, 8),
+        FIELD(journal_node_block, bundles, 128, 8),
+        FIELD(journal_node_block, bytes, 136, 8),
+        FIELD(journal_node_block, bytes_max, 144, 8),
+        FIELD(journal_node_block, heartbeat_s, 152, 4),
+        FIELD(journal_node_block, refuse_flags, 156, 4),
+        FIELD(journal_node_block, ignore_flags, 160, 4),
+        FIELD(journal_node_block, reserved, 164, 92),
+};
+
 static const struct layout_rule rules[] = {
         RULE(digest, 32),
         RULE(object_key, 72),
@@ -405,6 +481,11 @@ static const struct layout_rule rules[] = {
         RULE(catalog_entry_head, 120),
         RULE(catalog_layout_head, 16),
         RULE(catalog_pool, 1104),
+        RULE(bundle_head, 64),
+        RULE(bundle_part_head, 216),
+        RULE(journal_head, 64),
+        RULE(journal_record_head, 8),
+        RULE(journal_node_block, 256),
 };
 
 /* clang-format on */
