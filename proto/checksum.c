@@ -10,16 +10,18 @@
 uint32_t checksum_piece_bytes(uint64_t raw_bytes)
 {
         const uint64_t unit = (uint64_t)CHECKSUM_PIECE_BYTES * CHECKSUM_PIECES_MAX;
-        uint64_t units = raw_bytes ? (raw_bytes + unit - 1) / unit : 1;
+        const uint64_t units_max = UINT32_MAX / CHECKSUM_PIECE_BYTES;
+        uint64_t units = raw_bytes ? (raw_bytes - 1) / unit + 1 : 1;
 
-        return (uint32_t)(units * CHECKSUM_PIECE_BYTES);
+        /* Beyond half a TiB there are more pieces than may be, and nothing overflows. */
+        return (uint32_t)(units < units_max ? units : units_max) * CHECKSUM_PIECE_BYTES;
 }
 
 uint32_t checksum_n_pieces(uint64_t raw_bytes)
 {
-        uint32_t piece_bytes = checksum_piece_bytes(raw_bytes);
+        uint64_t n = raw_bytes ? (raw_bytes - 1) / checksum_piece_bytes(raw_bytes) + 1 : 0;
 
-        return (uint32_t)((raw_bytes + piece_bytes - 1) / piece_bytes);
+        return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
 /* Walks segments as one run of bytes. */

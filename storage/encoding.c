@@ -92,7 +92,8 @@ bool encoding_table_is_sane(const struct encoding_table *table, uint64_t raw_byt
         uint64_t stored = 0;
 
         if (!encoding_is_known(table->encoding) || !table->encoding.kind || !raw_bytes ||
-            table->n_pieces != checksum_n_pieces(raw_bytes))
+            table->n_pieces != checksum_n_pieces(raw_bytes) ||
+            table->n_pieces > CHECKSUM_PIECES_MAX)
                 return false;
         for (uint32_t i = 0; i < table->n_pieces; i++) {
                 if (!table->lengths[i] || table->lengths[i] > raw_piece_bytes(raw_bytes, i))
@@ -142,7 +143,7 @@ bool encoding_table_get(const uint8_t *bytes, size_t length, uint32_t encoding, 
                 return false;
         table.encoding = encoding_from_number((uint16_t)encoding);
         table.n_pieces = checksum_n_pieces(raw_bytes);
-        if (length != encoding_table_bytes(&table))
+        if (table.n_pieces > CHECKSUM_PIECES_MAX || length != encoding_table_bytes(&table))
                 return false;
         for (uint32_t i = 0; i < table.n_pieces; i++) {
                 memcpy(&table.checksums[i], bytes + i * sizeof(uint64_t), sizeof(uint64_t));

@@ -113,6 +113,21 @@ START_TEST(pieces_grow_so_that_their_number_is_bounded)
 }
 END_TEST
 
+/* A length that came from a disk: the list is refused, and nobody divides by zero. */
+START_TEST(impossible_lengths_have_too_many_pieces)
+{
+        for (uint64_t length = UINT64_C(1) << 40; length; length <<= 1)
+                for (int i = -1; i <= 1; i++) {
+                        list.raw_bytes = length + (uint64_t)i;
+                        list.piece_bytes = checksum_piece_bytes(list.raw_bytes);
+                        list.n_pieces = checksum_n_pieces(list.raw_bytes);
+                        ck_assert_uint_gt(list.n_pieces, CHECKSUM_PIECES_MAX);
+                        ck_assert(!checksum_list_is_sane(&list));
+                }
+        ck_assert_uint_gt(checksum_n_pieces(UINT64_MAX), CHECKSUM_PIECES_MAX);
+}
+END_TEST
+
 START_TEST(a_list_of_another_shape_is_not_sane)
 {
         struct checksum_list other = list;
@@ -137,6 +152,7 @@ int main(void)
 
         tcase_add_checked_fixture(tcase, setup, NULL);
         tcase_add_test(tcase, sums_are_the_documented_ones);
+        tcase_add_test(tcase, impossible_lengths_have_too_many_pieces);
         tcase_add_test(tcase, sums_do_not_depend_on_segments);
         tcase_add_test(tcase, a_flipped_bit_is_found_in_its_piece);
         tcase_add_test(tcase, the_total_covers_key_length_and_pieces);

@@ -372,6 +372,7 @@ START_TEST(table_comes_back_from_its_bytes)
                                       &table));
         ck_assert(!encoding_table_get(bytes, n, number, length, table.stored_bytes - 1, &table));
         ck_assert(!encoding_table_get(bytes, n, number, 0, table.stored_bytes, &table));
+        ck_assert(!encoding_table_get(bytes, n, number, UINT64_MAX, table.stored_bytes, &table));
         end(&stored);
 }
 END_TEST
