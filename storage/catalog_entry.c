@@ -52,10 +52,11 @@ void catalog_entry_encode(void *value, const struct catalog_entry *entry)
                 .epoch = entry->epoch,
                 .generation = object->generation,
                 .raw_bytes = object->raw_bytes,
-                .stored_bytes = object->raw_bytes,
+                .stored_bytes = entry->stored_bytes,
                 .committed_ns = object->committed_ns,
                 .parent = object->parent,
                 .boundary_tokens = object->boundary_tokens,
+                .codec = encoding_number(entry->encoding),
                 .cell = object->cell,
                 .n_extents = entry->n_extents,
                 .n_covers = object->n_covers,
@@ -72,15 +73,24 @@ void catalog_entry_encode(void *value, const struct catalog_entry *entry)
         memcpy(value, &head, sizeof(head));
 }
 
+/* What is encoded takes fewer units than what is not: that is how a place tells. */
+static bool lengths_are_sane(const struct catalog_entry_head *head)
+{
+        if (!head->raw_bytes || !head->stored_bytes || head->raw_bytes > UINT64_MAX / 2)
+                return false;
+        return head->codec ? segment_units(head->stored_bytes) < segment_units(head->raw_bytes)
+                           : head->stored_bytes == head->raw_bytes;
+}
+
 static bool head_is_sane(const struct catalog_entry_head *head, size_t rest_bytes)
 {
         return head->n_extents && head->n_extents <= SEGMENT_EXTENTS_MAX &&
                head->n_covers <= TIER_COVERS_MAX &&
                rest_bytes == head->n_extents * sizeof(struct segment_extent) +
                                      head->n_covers * sizeof(struct digest) &&
-               !(head->flags & ~(uint32_t)SEGMENT_FLAGS_ALL) && !head->codec && head->epoch &&
-               head->raw_bytes && head->raw_bytes == head->stored_bytes &&
-               head->stored_bytes <= UINT64_MAX / 2 && head->cell < LAYOUT_CELLS_MAX;
+               !(head->flags & ~(uint32_t)SEGMENT_FLAGS_ALL) && head->epoch &&
+               encoding_is_known(encoding_from_number(head->codec)) && lengths_are_sane(head) &&
+               head->cell < LAYOUT_CELLS_MAX;
 }
 
 /* Of some layout: the index has tables of these sizes. */
@@ -130,6 +140,8 @@ int catalog_entry_decode(struct catalog_entry *ret_entry, const void *key, size_
         memcpy(&entry.claim, key_at + 1 + sizeof(struct object_key), sizeof(entry.claim));
         entry.claim = be64toh(entry.claim);
         entry.epoch = head.epoch;
+        entry.stored_bytes = head.stored_bytes;
+        entry.encoding = encoding_from_number(head.codec);
         entry.n_extents = head.n_extents;
         extents_bytes = head.n_extents * sizeof(entry.extents[0]);
         memset(entry.extents, 0, sizeof(entry.extents));

@@ -44,7 +44,7 @@ struct catalog_entry_head {
         uint8_t writer_boot_id[16];
         struct digest parent;
         uint32_t boundary_tokens;
-        uint16_t codec;
+        uint16_t codec; /* encoding_number(); 0: stored raw */
         uint16_t cell; /* of the layout: group and shard */
         uint32_t n_extents;
         uint32_t n_covers;
@@ -70,6 +70,8 @@ struct catalog_entry {
         struct tier_object object; /* covers: borrowed */
         uint64_t claim;
         uint64_t epoch;
+        uint64_t stored_bytes;
+        struct encoding encoding;
         uint32_t n_extents;
         struct segment_extent extents[SEGMENT_EXTENTS_MAX];
 };

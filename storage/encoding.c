@@ -178,8 +178,8 @@ bool encoding_next_run(const struct encoding_table *table, const struct piece_se
         if (!piece_set_next(pieces, raw_bytes, raw_from, &run))
                 return false;
         ret_stored->first = encoding_offset(table, (uint32_t)(run.first / piece_bytes));
-        ret_stored->end = encoding_offset(
-                table, (uint32_t)((run.end + piece_bytes - 1) / piece_bytes));
+        ret_stored->end =
+                encoding_offset(table, (uint32_t)((run.end + piece_bytes - 1) / piece_bytes));
         *ret_raw = run;
         return true;
 }

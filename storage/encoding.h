@@ -48,7 +48,7 @@ enum {
 /* Numbers are on disk and in the pool: append only. */
 enum encoding_kind {
         ENCODING_RAW = 0,
-        ENCODING_LZ4 = 1,         /* one plane: the bytes as they lie */
+        ENCODING_LZ4 = 1, /* one plane: the bytes as they lie */
         ENCODING_PLANES_LZ4 = 2,
         ENCODING_PLANES_ZSTD = 3, /* level 1 */
         ENCODING_KINDS,

@@ -83,6 +83,8 @@ static void fill_header(struct nvme_job *job)
         header->flags = (object->parent_unknown ? SEGMENT_PARENT_UNKNOWN : 0) |
                         (object->croppable ? SEGMENT_CROPPABLE : 0);
         header->raw_bytes = header->stored_bytes = object->raw_bytes;
+        if (job->is_encoded)
+                segment_set_encoding(header, &job->table);
         header->n_covers = object->n_covers;
         header->committed_ns = object->committed_ns;
         memcpy(header->writer_boot_id, object->writer_boot_id, sizeof(header->writer_boot_id));
@@ -98,6 +100,8 @@ static void finish_header_and_entry(struct nvme_job *job)
                 .object = *object,
                 .claim = job->claim,
                 .epoch = job->nvme->pool.epoch,
+                .stored_bytes = job->header->stored_bytes,
+                .encoding = encoding_from_number((uint16_t)job->header->codec),
                 .n_extents = job->extents.n,
         };
 
@@ -147,6 +151,7 @@ static void write_done(struct nvme_job *job)
 {
         struct nvme *nvme = job->nvme;
 
+        nvme_release_memory(job);
         /* An object that was replaced meanwhile must never get into the catalog. */
         if (!job->result && job->write->is_current && !job->write->is_current(job->write))
                 job->result = TIER_E_CANCELLED;
@@ -161,14 +166,13 @@ static void write_done(struct nvme_job *job)
                     job->entry_bytes);
 }
 
-static int prepare_job(struct nvme_job *job, struct tier_write *write)
+static int prepare_job(struct nvme_job *job)
 {
-        const struct tier_object *object = write->object;
+        const struct tier_object *object = job->write->object;
         int r = space_make_place(&job->nvme->space, job->claim, &job->extents, &job->place);
 
         if (r)
                 return r;
-        job->write = write;
         job->entry_bytes = sizeof(struct catalog_entry_head) +
                            job->extents.n * sizeof(struct segment_extent) +
                            object->n_covers * sizeof(struct digest);
@@ -182,6 +186,25 @@ static int prepare_job(struct nvme_job *job, struct tier_write *write)
         return 0;
 }
 
+/* Space was taken for the raw length: nobody knew better, and it is certain to suffice. */
+void nvme_encoded(struct nvme_job *job)
+{
+        struct nvme *nvme = job->nvme;
+        int r = 0;
+
+        if (job->is_encoded)
+                r = space_trim(&nvme->space, &job->extents, segment_units(job->table.stored_bytes));
+        if (!r)
+                r = prepare_job(job);
+        if (r) {
+                space_release(&nvme->space, &job->extents);
+                end_write(job, r);
+                return;
+        }
+        job->stored_segment.length = job->table.stored_bytes;
+        nvme_job_start(job);
+}
+
 static int admit_write(struct nvme *nvme, struct tier_write *write)
 {
         const struct tier_object *object = write->object;
@@ -189,6 +212,7 @@ static int admit_write(struct nvme *nvme, struct tier_write *write)
         if (!object->raw_bytes || object->n_covers > TIER_COVERS_MAX ||
             !checksum_list_is_sane(write->checksums) ||
             write->checksums->raw_bytes != object->raw_bytes ||
+            !encoding_is_known(write->encoding) ||
             !segments_are_sane(write->segments, write->n_segments, object->raw_bytes))
                 return err_raise(-EINVAL);
         if (!is_crowded(nvme, 1))
@@ -213,10 +237,11 @@ int nvme_write(struct tier *tier, struct tier_write *write)
         r = job ? 0 : err_raise(-ENOMEM);
         if (!r) {
                 job->extents = extents;
+                job->write = write;
                 r = nvme_take_claim(nvme, &job->claim);
         }
-        if (!r)
-                r = prepare_job(job, write);
+        if (!r && !nvme_may_encode(write))
+                r = prepare_job(job);
         if (r) {
                 nvme->is_paused |= r == TIER_E_PAUSED;
                 nvme_job_free(job);
@@ -224,7 +249,10 @@ int nvme_write(struct tier *tier, struct tier_write *write)
                 return r;
         }
         nvme->n_writes++;
-        nvme_job_start(job);
+        if (nvme_may_encode(write))
+                nvme_wait_for_memory(job);
+        else
+                nvme_job_start(job);
         return 0;
 }
 
@@ -240,7 +268,8 @@ static bool is_wanted_header(const struct nvme_job *job)
                header->epoch == pool->epoch && header->claim == job->claim &&
                object_key_equal(&header->key, job->read->key) &&
                header->generation == job->read->generation &&
-               header->raw_bytes == job->read->raw_bytes && header->n_extents == job->extents.n &&
+               header->raw_bytes == job->read->raw_bytes && !header->codec == !job->is_encoded &&
+               header->n_extents == job->extents.n &&
                !memcmp(header->extents, job->extents.at,
                        job->extents.n * sizeof(job->extents.at[0]));
 }
@@ -273,19 +302,31 @@ static bool bytes_match(struct nvme_job *job)
         return checksum_first_mismatch(list, segments, n_segments) < 0;
 }
 
-static void verify(uv_work_t *work)
+/* 0, or what a reader of such a header is told. */
+static int judge_header(const struct nvme_job *job)
 {
-        struct nvme_job *job = work->data;
         int r = segment_check(job->header, NULL);
 
-        job->verdict = TIER_E_CORRUPT;
-        if (r == SEGMENT_E_NEWER) {
-                job->verdict = TIER_E_MISS;
-        } else if (!r && is_wanted_header(job)) {
-                segment_get_checksums(job->header, &job->checksums);
-                if (bytes_match(job))
-                        job->verdict = 0;
-        }
+        if (r == SEGMENT_E_NEWER)
+                return TIER_E_MISS;
+        return r || !is_wanted_header(job) ? TIER_E_CORRUPT : 0;
+}
+
+void nvme_verify(struct nvme_job *job)
+{
+        job->verdict = judge_header(job);
+        if (!job->verdict && job->is_encoded)
+                job->verdict = nvme_decode(job);
+        if (job->verdict)
+                return;
+        segment_get_checksums(job->header, &job->checksums);
+        if (!bytes_match(job))
+                job->verdict = TIER_E_CORRUPT;
+}
+
+static void verify(uv_work_t *work)
+{
+        nvme_verify(work->data);
 }
 
 static void finish_forget(struct nvme_forget *forget);
@@ -338,11 +379,28 @@ static void end_read(struct nvme_job *job, int result)
                 finish_forgets_of(nvme, claim);
 }
 
+void nvme_verified(struct nvme_job *job)
+{
+        end_read(job, job->verdict);
+}
+
 static void on_verified(uv_work_t *work, int status)
 {
-        struct nvme_job *job = work->data;
+        nvme_verified(work->data);
+}
 
-        end_read(job, job->verdict);
+/* The header of an encoded object is here: on to the pieces. */
+static void find_pieces(struct nvme_job *job)
+{
+        int r = judge_header(job);
+
+        if (r) {
+                end_read(job, r);
+                return;
+        }
+        segment_get_encoding(job->header, &job->table);
+        job->has_table = true;
+        nvme_job_start(job);
 }
 
 void nvme_job_done(struct nvme_job *job)
@@ -351,6 +409,10 @@ void nvme_job_done(struct nvme_job *job)
                 write_done(job);
         } else if (job->result) {
                 end_read(job, job->result);
+        } else if (job->is_encoded && job->pieces && !job->has_table) {
+                find_pieces(job);
+        } else if (job->is_encoded) {
+                nvme_wait_for_helper(job);
         } else {
                 job->work.data = job;
                 uv_queue_work(job->nvme->loop, &job->work, verify, on_verified);
@@ -364,7 +426,7 @@ static int start_read(struct nvme *nvme, struct tier_read *read, const struct pi
 
         space_extents_of(read->place, &extents);
         if (!read->place.claim || !read->raw_bytes ||
-            place_units(&extents) != segment_units(read->raw_bytes) ||
+            place_units(&extents) > segment_units(read->raw_bytes) ||
             (pieces && !piece_set_fits(pieces, read->raw_bytes)) ||
             !segments_are_sane(read->segments, read->n_segments, bytes_to_read(read, pieces)))
                 return err_raise(-EINVAL);
@@ -373,6 +435,7 @@ static int start_read(struct nvme *nvme, struct tier_read *read, const struct pi
                 return err_raise(-ENOMEM);
         job->read = read;
         job->pieces = pieces;
+        job->is_encoded = place_units(&extents) < segment_units(read->raw_bytes);
         job->claim = read->place.claim;
         job->extents = extents;
         nvme->n_reads++;
@@ -492,6 +555,8 @@ void nvme_usage(struct tier *tier, struct tier_usage *ret_usage)
                 .io_errors_total = nvme->io_errors,
                 .corrupt_total = nvme->corrupt,
                 .stale_total = nvme->stale,
+                .encoded = nvme->encoded,
+                .decoded = nvme->decoded,
                 .is_unsynced = nvme->is_dirty || nvme->is_syncing,
                 .degraded = nvme->degraded,
         };

@@ -4,8 +4,9 @@
  *
  * A job is one object: its header, then its bytes, cut at the borders of segments (memory),
  * extents (disk), registered slots and at NVME_REQUEST_BYTES; a read of pieces steps over
- * the gaps between them. Requests are made only when
- * one of the queue_depth places is free, so that memory does not grow with the queue.
+ * the gaps between them. Those of an encoded object are read in two steps: its header says
+ * where they lie. Requests are made only when one of the queue_depth places is free, so that
+ * memory does not grow with the queue.
  * Reads go first, since somebody waits for them; after NVME_READS_IN_ROW requests a waiting
  * write has its turn. Within reads and within writes the order is that of arrival.
  */
@@ -60,6 +61,7 @@ struct nvme_job *nvme_job_free(struct nvme_job *job)
 {
         if (!job)
                 return NULL;
+        nvme_release_memory(job);
         free_header(job);
         free(job->entry);
         free(job);
@@ -103,17 +105,10 @@ static int32_t find_buffer(const struct nvme *nvme, uint32_t arena_id, const uin
         return memory->slots[at / IO_BUFFER_BYTES_MAX];
 }
 
-static const struct tier_segment *segments_of(const struct nvme_job *job, uint32_t *ret_n)
-{
-        *ret_n = job->write ? job->write->n_segments : job->read->n_segments;
-        return job->write ? job->write->segments : job->read->segments;
-}
-
 /* The memory of the next request: the header first, then the object's segments. */
 static void next_memory(struct nvme_job *job, struct io_request *io, uint64_t *length)
 {
-        const struct tier_segment *segments;
-        uint32_t n_segments;
+        const struct tier_segment *segment;
         uint64_t left;
 
         if (!job->offset) {
@@ -122,13 +117,13 @@ static void next_memory(struct nvme_job *job, struct io_request *io, uint64_t *l
                 *length = SEGMENT_HEADER_BYTES;
                 return;
         }
-        segments = segments_of(job, &n_segments);
-        assert(job->segment < n_segments);
-        left = round_up(segments[job->segment].length) - job->segment_offset;
+        assert(job->segment < job->n_segments);
+        segment = &job->segments[job->segment];
+        left = round_up(segment->length) - job->segment_offset;
         if (*length > left)
                 *length = left;
-        io->bytes = (uint8_t *)segments[job->segment].bytes + job->segment_offset;
-        io->buffer = find_buffer(job->nvme, segments[job->segment].arena_id, io->bytes, length);
+        io->bytes = (uint8_t *)segment->bytes + job->segment_offset;
+        io->buffer = find_buffer(job->nvme, segment->arena_id, io->bytes, length);
         job->segment_offset += *length;
         if (*length == left) {
                 job->segment++;
@@ -151,15 +146,55 @@ static void advance(struct nvme_job *job, uint64_t bytes)
         }
 }
 
+/* As next_run(), in the stored form: its pieces end anywhere, and may share a unit. */
+static bool next_stored_run(const struct nvme_job *job, uint64_t from, struct piece_run *ret_run)
+{
+        bool is_found = false;
+        uint64_t at = 0;
+
+        for (uint32_t i = 0; i < job->table.n_pieces; i++) {
+                uint64_t first = at / SEGMENT_UNIT_BYTES * SEGMENT_UNIT_BYTES, end;
+
+                at += job->table.lengths[i];
+                end = round_up(at);
+                if (!piece_set_has(job->pieces, i) || end <= from)
+                        continue;
+                if (is_found && first > ret_run->end)
+                        break;
+                if (!is_found)
+                        ret_run->first = first > from ? first : from;
+                ret_run->end = end;
+                is_found = true;
+        }
+        return is_found;
+}
+
+/*
+ * The next run of neighbouring pieces to read, in whole units behind the header: it begins
+ * at byte @from or later (@from: 0, or the end of the run before). False: there is none.
+ */
+static bool next_run(const struct nvme_job *job, uint64_t from, struct piece_run *ret_run)
+{
+        if (job->is_encoded)
+                return next_stored_run(job, from, ret_run);
+        if (!piece_set_next(job->pieces, job->read->raw_bytes, from, ret_run))
+                return false;
+        ret_run->end = round_up(ret_run->end);
+        return true;
+}
+
 /* Behind the header, or a run of pieces: on to the next run, which exists. */
 static void skip_gap(struct nvme_job *job)
 {
         uint64_t from = job->offset - SEGMENT_HEADER_BYTES;
         struct piece_run run = {from, from};
 
-        piece_set_next(job->pieces, job->read->raw_bytes, from, &run);
+        next_run(job, from, &run);
         advance(job, run.first - from);
-        job->stop = SEGMENT_HEADER_BYTES + round_up(run.end);
+        job->stop = SEGMENT_HEADER_BYTES + run.end;
+        /* A stored form lies in its memory as it does on the disk. */
+        if (job->is_encoded)
+                job->segment_offset = run.first;
 }
 
 static void make_request(struct nvme_job *job, struct io_request *io)
@@ -270,23 +305,41 @@ static void set_end(struct nvme_job *job)
 {
         struct piece_run run = {0, 0};
 
-        job->end = 0;
-        for (uint32_t i = 0; i < job->extents.n; i++)
-                job->end += (uint64_t)job->extents.at[i].count * SEGMENT_UNIT_BYTES;
-        job->stop = job->end;
-        if (!job->pieces)
+        if (!job->pieces) {
+                job->end = 0;
+                for (uint32_t i = 0; i < job->extents.n; i++)
+                        job->end += (uint64_t)job->extents.at[i].count * SEGMENT_UNIT_BYTES;
+                job->stop = job->end;
                 return;
-        while (piece_set_next(job->pieces, job->read->raw_bytes, run.end, &run))
-                job->end = SEGMENT_HEADER_BYTES + round_up(run.end);
-        job->stop = SEGMENT_HEADER_BYTES;
+        }
+        job->end = job->stop = SEGMENT_HEADER_BYTES;
+        if (job->is_encoded && !job->has_table)
+                return;
+        while (next_run(job, run.end, &run))
+                job->end = SEGMENT_HEADER_BYTES + run.end;
+}
+
+void nvme_job_resume(struct nvme_job *job)
+{
+        count_in_flight(job, true);
+        job->is_submitted = false;
+        TAILQ_INSERT_TAIL(queue_of(job), job, queue_link);
+        submit_requests(job->nvme);
 }
 
 void nvme_job_start(struct nvme_job *job)
 {
+        bool needs_header = job->is_encoded && job->pieces && !job->has_table;
+
         set_end(job);
-        count_in_flight(job, true);
-        TAILQ_INSERT_TAIL(queue_of(job), job, queue_link);
-        submit_requests(job->nvme);
+        if (!job->segments) {
+                job->segments = job->write ? job->write->segments : job->read->segments;
+                job->n_segments = job->write ? job->write->n_segments : job->read->n_segments;
+        }
+        if (job->is_encoded && job->read && !needs_header)
+                nvme_wait_for_memory(job);
+        else
+                nvme_job_resume(job);
 }
 
 static void remove_slots(struct nvme *nvme, struct nvme_memory *memory)

@@ -157,6 +157,7 @@ static void free_nvme(struct nvme *nvme)
         for (uint32_t i = 0; i < NVME_MEMBERS_MAX; i++)
                 member_close(&nvme->members[i]);
         space_deinit(&nvme->space);
+        nvme_drop_scratches(nvme);
         free(nvme->memories);
         free(nvme->header_blocks);
         free(nvme->requests);
@@ -198,6 +199,8 @@ static struct nvme *make_nvme(uv_loop_t *loop, const struct nvme_options *option
                 nvme->members[i].fd = -1;
         TAILQ_INIT(&nvme->reads);
         TAILQ_INIT(&nvme->writes);
+        nvme_lane_init(&nvme->encoding, NVME_ENCODERS);
+        nvme_lane_init(&nvme->decoding, NVME_DECODERS);
         LIST_INIT(&nvme->reads_in_flight);
         LIST_INIT(&nvme->forgets);
         SLIST_INIT(&nvme->free_requests);

@@ -342,7 +342,7 @@ static int report(struct recovery *recovery, const uint8_t *key, const struct re
         if (r)
                 return r;
         nvme->n_objects++;
-        nvme->payload_bytes += (segment_units(entry.object.raw_bytes) - 1) * SEGMENT_UNIT_BYTES;
+        nvme->payload_bytes += (segment_units(entry.stored_bytes) - 1) * SEGMENT_UNIT_BYTES;
         recovery->on_object(recovery->user, &entry.object, place);
         return 0;
 }

@@ -13,7 +13,7 @@
 #include "storage/io.h"
 #include "storage/member.h"
 #include "storage/nvme.h"
-#include "storage/segment.h"
+#include "storage/nvme_job.h"
 #include "storage/space.h"
 #include "storage/tier.h"
 
@@ -24,52 +24,6 @@
 #define NVME_WRITES_MAX      256u       /* objects being written; then TIER_E_PAUSED */
 #define NVME_CATALOG_OPS_MAX 8192u      /* not acknowledged yet; then TIER_E_PAUSED */
 #define NVME_READS_IN_ROW    4u         /* requests, before a waiting write has its turn */
-
-/* An object on its way to or from the devices. */
-struct nvme_job {
-        TAILQ_ENTRY(nvme_job) queue_link; /* while requests remain to be submitted */
-        LIST_ENTRY(nvme_job) read_link;   /* reads, until done */
-        struct nvme *nvme;
-        struct tier_write *write; /* one of the two */
-        struct tier_read *read;
-        const struct piece_set *pieces; /* NULL: the whole object */
-        int result;
-        uint32_t n_requests; /* in flight */
-        bool is_submitted;   /* no request remains */
-
-        struct space_extents extents;
-        uint64_t claim;
-        struct segment_header *header; /* aligned; from the pool or the heap */
-        int32_t header_buffer;
-
-        /* Where the next request begins. */
-        uint64_t offset; /* in the object: header, then bytes */
-        uint32_t extent;
-        uint64_t extent_offset;
-        uint32_t segment;
-        uint64_t segment_offset;
-        uint64_t end;  /* header and bytes, rounded up; of pieces: behind the last */
-        uint64_t stop; /* no request reaches beyond: there a gap between pieces begins */
-
-        /* Writes: the catalog's value and the place to hand over. */
-        void *entry;
-        size_t entry_bytes;
-        struct tier_place place;
-        struct database_op op;
-
-        /* Reads: the verdict of the worker. */
-        int verdict;
-        struct checksum_list checksums;
-        uv_work_t work;
-};
-
-TAILQ_HEAD(nvme_job_queue, nvme_job);
-
-struct nvme_request {
-        struct io_request io;
-        struct nvme_job *job;
-        SLIST_ENTRY(nvme_request) link;
-};
 
 /* Registered memory: one slot for each IO_BUFFER_BYTES_MAX of it. */
 struct nvme_memory {
@@ -130,6 +84,11 @@ struct nvme {
         uint32_t n_reads_in_row;
         bool is_paused; /* on_ready is owed */
 
+        struct nvme_lane encoding, decoding;
+        struct encoding_scratch *scratches[NVME_ENCODERS + NVME_DECODERS]; /* nobody has them */
+        uint32_t n_scratches;
+        struct tier_encoding_usage encoded, decoded;
+
         uint8_t *header_blocks;
         int32_t header_buffer;
         uint32_t n_free_headers;
@@ -147,7 +106,7 @@ struct nvme {
         void (*on_closed)(void *user);
         void *on_closed_user;
 
-        uint32_t degraded; /* enum nvme_degraded */
+        uint32_t degraded;     /* enum nvme_degraded */
         uint32_t n_layouts;    /* kept in the catalog */
         uint64_t layout_bytes; /* of their encodings */
         uint64_t payload_bytes, n_objects, n_writes, n_reads, queued_bytes;
@@ -164,10 +123,7 @@ int nvme_pool_assemble(struct nvme *nvme, const struct nvme_options *options, st
 void nvme_notice(struct nvme *nvme, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void nvme_close(struct tier *tier, void (*on_closed)(void *user), void *user);
 
-/* nvme_io.c: a job is queued, its requests are made, and it ends in on_job_done. */
-struct nvme_job *nvme_job_new(struct nvme *nvme);
-struct nvme_job *nvme_job_free(struct nvme_job *job);
-void nvme_job_start(struct nvme_job *job);
+/* nvme_io.c */
 int nvme_add_memory(struct tier *tier, uint32_t arena_id, void *base, uint64_t length);
 void nvme_remove_memory(struct tier *tier, uint32_t arena_id);
 void nvme_drop_memories(struct nvme *nvme);
@@ -175,7 +131,6 @@ void nvme_drop_memories(struct nvme *nvme);
 /* nvme.c */
 void nvme_usage(struct tier *tier, struct tier_usage *ret_usage);
 uint64_t nvme_footprint(struct tier *tier, uint64_t raw_bytes, uint32_t n_covers);
-void nvme_job_done(struct nvme_job *job); /* all requests ended: job->result */
 int nvme_write(struct tier *tier, struct tier_write *write);
 int nvme_read(struct tier *tier, struct tier_read *read);
 int nvme_read_pieces(struct tier *tier, struct tier_read *read);

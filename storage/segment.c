@@ -46,6 +46,23 @@ void segment_get_checksums(const struct segment_header *header, struct checksum_
         memcpy(ret_checksums->pieces, header->pieces, sizeof(ret_checksums->pieces));
 }
 
+void segment_set_encoding(struct segment_header *header, const struct encoding_table *table)
+{
+        header->codec = encoding_number(table->encoding);
+        header->stored_bytes = table->stored_bytes;
+        memcpy(header->stored_checksums, table->checksums, sizeof(header->stored_checksums));
+        memcpy(header->stored_lengths, table->lengths, sizeof(header->stored_lengths));
+}
+
+void segment_get_encoding(const struct segment_header *header, struct encoding_table *ret_table)
+{
+        ret_table->encoding = encoding_from_number((uint16_t)header->codec);
+        ret_table->n_pieces = header->n_pieces;
+        ret_table->stored_bytes = header->stored_bytes;
+        memcpy(ret_table->checksums, header->stored_checksums, sizeof(ret_table->checksums));
+        memcpy(ret_table->lengths, header->stored_lengths, sizeof(ret_table->lengths));
+}
+
 bool segment_is_zero(const void *bytes, size_t length)
 {
         const uint8_t *first = bytes;
@@ -106,14 +123,29 @@ static bool checksums_are_sane(const struct segment_header *header)
                                        sizeof(header->pieces[0]));
 }
 
+/* After checksums_are_sane(): n_pieces is right. */
+static bool encoding_is_sane(const struct segment_header *header)
+{
+        uint32_t n = header->codec ? header->n_pieces : 0, left = CHECKSUM_PIECES_MAX - n;
+        struct encoding_table table;
+
+        if (!segment_is_zero(&header->stored_checksums[n],
+                             left * sizeof(header->stored_checksums[0])) ||
+            !segment_is_zero(&header->stored_lengths[n], left * sizeof(header->stored_lengths[0])))
+                return false;
+        if (!header->codec)
+                return header->raw_bytes == header->stored_bytes;
+        segment_get_encoding(header, &table);
+        return encoding_table_is_sane(&table, header->raw_bytes);
+}
+
 static const char *wrong_field(const struct segment_header *header)
 {
         if (header->header_bytes != SEGMENT_HEADER_BYTES)
                 return "header length";
         if (!header->epoch || !header->claim)
                 return "epoch or claim";
-        if (!header->raw_bytes || !header->stored_bytes || header->stored_bytes > UINT64_MAX / 2 ||
-            (!header->codec && header->raw_bytes != header->stored_bytes))
+        if (!header->raw_bytes || !header->stored_bytes || header->stored_bytes > UINT64_MAX / 2)
                 return "length";
         if (header->flags & ~(uint32_t)SEGMENT_FLAGS_ALL)
                 return "flag";
@@ -121,6 +153,8 @@ static const char *wrong_field(const struct segment_header *header)
                 return "extent";
         if (!checksums_are_sane(header))
                 return "piece list";
+        if (!encoding_is_sane(header))
+                return "stored form";
         if (!segment_is_zero(header->reserved, sizeof(header->reserved)))
                 return "reserved byte";
         return NULL;
@@ -143,7 +177,8 @@ int segment_check(const struct segment_header *header, struct why *why)
                 why_set(why, "header checksum does not match");
                 return SEGMENT_E_DAMAGED;
         }
-        if (header->refuse_flags || header->codec) {
+        if (header->refuse_flags || header->codec > UINT16_MAX ||
+            !encoding_is_known(encoding_from_number((uint16_t)header->codec))) {
                 why_set(why, "the object uses features that this program does not know");
                 return SEGMENT_E_NEWER;
         }

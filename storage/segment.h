@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "proto/checksum.h"
 #include "proto/key.h"
+#include "storage/encoding.h"
 
 #define SEGMENT_UNIT_BYTES   4096u /* allocation unit: offsets and lengths are multiples */
 #define SEGMENT_HEADER_BYTES 4096u
@@ -63,7 +64,7 @@ struct segment_header {
         uint32_t flags; /* enum segment_flags */
         uint64_t raw_bytes;
         uint64_t stored_bytes;
-        uint32_t codec; /* 0: none */
+        uint32_t codec; /* encoding_number(); 0: stored raw */
         uint32_t n_covers;
         uint8_t covers_sha256[32]; /* of the digests that the catalog lists; else zeros */
         uint64_t committed_ns;
@@ -76,7 +77,9 @@ struct segment_header {
         uint64_t checksum_total;
         struct segment_extent extents[SEGMENT_EXTENTS_MAX]; /* the first begins with this header */
         uint64_t pieces[CHECKSUM_PIECES_MAX];
-        uint8_t reserved[SEGMENT_HEADER_BYTES - 1592]; /* zero */
+        uint64_t stored_checksums[CHECKSUM_PIECES_MAX]; /* of encoded pieces; stored raw: zeros */
+        uint32_t stored_lengths[CHECKSUM_PIECES_MAX];
+        uint8_t reserved[SEGMENT_HEADER_BYTES - 3128]; /* zero */
 };
 
 _Static_assert(sizeof(struct segment_header) == SEGMENT_HEADER_BYTES, "segment_header is on disk");
@@ -105,7 +108,9 @@ _Static_assert(offsetof(struct segment_header, n_pieces) == 300, "segment_header
 _Static_assert(offsetof(struct segment_header, checksum_total) == 304, "segment_header layout");
 _Static_assert(offsetof(struct segment_header, extents) == 312, "segment_header layout");
 _Static_assert(offsetof(struct segment_header, pieces) == 568, "segment_header layout");
-_Static_assert(offsetof(struct segment_header, reserved) == 1592, "segment_header layout");
+_Static_assert(offsetof(struct segment_header, stored_checksums) == 1592, "segment_header layout");
+_Static_assert(offsetof(struct segment_header, stored_lengths) == 2616, "segment_header layout");
+_Static_assert(offsetof(struct segment_header, reserved) == 3128, "segment_header layout");
 
 /* Units that an object of @stored_bytes takes, its header included. */
 static inline uint64_t segment_units(uint64_t stored_bytes)
@@ -133,6 +138,10 @@ void segment_seal(struct segment_header *header);
 void segment_set_checksums(struct segment_header *header, const struct checksum_list *checksums);
 void segment_get_checksums(const struct segment_header *header,
                            struct checksum_list *ret_checksums);
+
+/* Puts how the object is stored into @header (stored_bytes, too), and takes it out again. */
+void segment_set_encoding(struct segment_header *header, const struct encoding_table *table);
+void segment_get_encoding(const struct segment_header *header, struct encoding_table *ret_table);
 
 /*
  * Is @header, as read from the disk, a header of this program with fields that can be

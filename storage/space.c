@@ -213,6 +213,34 @@ void space_release(struct space *space, const struct space_extents *extents)
         }
 }
 
+int space_trim(struct space *space, struct space_extents *extents, uint64_t n_units)
+{
+        struct space_extents rest = {.n = 0};
+        uint32_t i = 0;
+
+        assert(n_units);
+        while (i < extents->n && n_units >= extents->at[i].count)
+                n_units -= extents->at[i++].count;
+        if (n_units && i < extents->n) {
+                struct segment_extent *cut = &extents->at[i++];
+                int r = extent_map_allow_parts(space->members[cut->member].map, 1);
+
+                if (r)
+                        return r;
+                rest.at[rest.n++] = (struct segment_extent){
+                        .first = cut->first + n_units,
+                        .count = cut->count - (uint32_t)n_units,
+                        .member = cut->member,
+                };
+                cut->count = (uint32_t)n_units;
+        }
+        for (uint32_t j = i; j < extents->n; j++)
+                rest.at[rest.n++] = extents->at[j];
+        extents->n = i;
+        space_release(space, &rest);
+        return 0;
+}
+
 int space_take(struct space *space, const struct space_extents *extents)
 {
         struct space_extents taken = {.n = 0};

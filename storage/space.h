@@ -56,6 +56,12 @@ int space_alloc(struct space *space, uint64_t n_units, struct space_extents *ret
 
 void space_release(struct space *space, const struct space_extents *extents);
 
+/*
+ * Gives back what @extents have beyond their first @n_units (at least 1, and no more than
+ * they have). 0 or -ENOMEM; then nothing has changed.
+ */
+int space_trim(struct space *space, struct space_extents *extents, uint64_t n_units);
+
 /* Marks extents as used (recovery): all or none. 0, SPACE_E_TAKEN or -ENOMEM. */
 int space_take(struct space *space, const struct space_extents *extents);
 

@@ -313,7 +313,9 @@ static const struct field segment_header_fields[] = {
         FIELD(segment_header, checksum_total, 304, 8),
         FIELD(segment_header, extents, 312, 256),
         FIELD(segment_header, pieces, 568, 1024),
-        FIELD(segment_header, reserved, 1592, 2504),
+        FIELD(segment_header, stored_checksums, 1592, 1024),
+        FIELD(segment_header, stored_lengths, 2616, 512),
+        FIELD(segment_header, reserved, 3128, 968),
 };
 
 static const struct field superblock_fields[] = {

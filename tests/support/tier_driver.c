@@ -70,13 +70,17 @@ struct driver_object driver_object(uint32_t n, uint64_t raw_bytes)
         return object;
 }
 
+/* Of a seed: two bytes in four are noise, and each line of eight words comes twice. */
+#define CAN_SHRINK (1ull << 63)
+
 /* The word at index @i of the bytes that belong to @seed. */
 static uint64_t word_at(uint64_t seed, uint64_t i)
 {
-        uint64_t x = seed + i * 0x9e3779b97f4a7c15ull;
+        uint64_t x = seed + (seed & CAN_SHRINK ? i & ~8ull : i) * 0x9e3779b97f4a7c15ull;
 
         x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-        return x ^ x >> 27;
+        x ^= x >> 27;
+        return seed & CAN_SHRINK ? x & 0x00ff07ff00ff07ffull : x;
 }
 
 static void fill(uint8_t *bytes, uint64_t length, uint64_t seed)
@@ -135,6 +139,8 @@ int driver_submit_write(struct driver *driver, struct driver_request *request,
         int r;
 
         prepare(driver, request, object, at, object->object.raw_bytes);
+        if (driver->encoding.kind)
+                object->seed |= CAN_SHRINK;
         fill(driver->arena + at, object->object.raw_bytes, object->seed);
         checksum_compute(&request->checksums, &object->object.key, object->object.raw_bytes, &whole,
                          1);
@@ -143,6 +149,7 @@ int driver_submit_write(struct driver *driver, struct driver_request *request,
                 .checksums = &request->checksums,
                 .segments = request->segments,
                 .n_segments = request->n_segments,
+                .encoding = driver->encoding,
                 .on_done = on_written,
         };
         r = driver->tier->ops.write(driver->tier, &request->write);

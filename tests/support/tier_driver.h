@@ -20,6 +20,7 @@ struct driver {
         uint8_t *arena; /* registered with the tier */
         uint64_t arena_bytes;
         uint32_t arena_id;           /* DRIVER_ARENA_ID, or TIER_MEMORY_UNREGISTERED */
+        struct encoding encoding;    /* of writes; unless zero, bytes of objects can shrink */
         struct driver_object *found; /* by recover() */
         uint32_t n_found;
         bool is_recovered;

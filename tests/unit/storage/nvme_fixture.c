@@ -207,7 +207,8 @@ uint32_t fixture_count_entries(struct nvme_fixture *fixture)
 
 struct catalog_entry fixture_entry_of(const struct driver_object *object, uint64_t epoch)
 {
-        struct catalog_entry entry = {.object = object->object, .epoch = epoch};
+        struct catalog_entry entry = {
+                .object = object->object, .epoch = epoch, .stored_bytes = object->object.raw_bytes};
         struct space_extents extents;
 
         space_extents_of(object->place, &extents);

@@ -55,7 +55,7 @@ END_TEST
 
 int main(void)
 {
-        Suite *suite = suite_create("byte_planes");
+        Suite *suite = suite_create("storage/byte_planes");
         TCase *tcase = tcase_create("byte_planes");
         SRunner *runner;
         int n_failed;

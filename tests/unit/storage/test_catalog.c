@@ -68,6 +68,7 @@ static struct catalog_entry sample(uint16_t shard, uint64_t claim)
                 .object = {.generation = 3, .raw_bytes = 8192, .boundary_tokens = 64},
                 .claim = claim,
                 .epoch = 1,
+                .stored_bytes = 8192,
                 .n_extents = 1,
         };
 
@@ -149,6 +150,43 @@ START_TEST(entry_detects_each_flipped_bit_and_each_cut)
         for (size_t cut = 0; cut < bytes; cut++)
                 ck_assert_int_gt(catalog_entry_decode(&decoded, key, sizeof(key), value, cut), 0);
         ck_assert_int_eq(catalog_entry_decode(&decoded, key, sizeof(key), value, bytes), 0);
+}
+END_TEST
+
+START_TEST(entry_keeps_how_the_object_is_stored)
+{
+        struct catalog_entry entry = sample(9, 77), decoded;
+        uint8_t key[CATALOG_ENTRY_KEY_BYTES], value[256];
+        const struct encoding encodings[] = {{ENCODING_KINDS, 2}, {ENCODING_PLANES_LZ4, 3}, {0, 0}};
+
+        entry.stored_bytes = 4096;
+        entry.encoding = (struct encoding){ENCODING_PLANES_LZ4, 2};
+        entry.extents[0].count = 2;
+        catalog_entry_key(key, &entry.object.key, entry.claim);
+        catalog_entry_encode(value, &entry);
+        ck_assert_int_eq(catalog_entry_decode(&decoded, key, sizeof(key), value,
+                                              catalog_entry_bytes(&entry)),
+                         0);
+        ck_assert_uint_eq(decoded.stored_bytes, 4096);
+        ck_assert_uint_eq(decoded.encoding.kind, ENCODING_PLANES_LZ4);
+        ck_assert_uint_eq(decoded.encoding.element_bytes, 2);
+
+        /* A place tells by its length that its object is encoded: none is as long as raw. */
+        entry.stored_bytes = 4097;
+        entry.extents[0].count = 3;
+        catalog_entry_encode(value, &entry);
+        ck_assert_int_gt(catalog_entry_decode(&decoded, key, sizeof(key), value,
+                                              catalog_entry_bytes(&entry)),
+                         0);
+        entry.stored_bytes = 4096;
+        entry.extents[0].count = 2;
+        for (uint32_t i = 0; i < 3; i++) {
+                entry.encoding = encodings[i];
+                catalog_entry_encode(value, &entry);
+                ck_assert_int_gt(catalog_entry_decode(&decoded, key, sizeof(key), value,
+                                                      catalog_entry_bytes(&entry)),
+                                 0);
+        }
 }
 END_TEST
 
@@ -383,6 +421,7 @@ int main(void)
         tcase_add_checked_fixture(tcase, set_up, tear_down);
         tcase_set_timeout(tcase, 20);
         tcase_add_test(tcase, entry_comes_back_as_it_was);
+        tcase_add_test(tcase, entry_keeps_how_the_object_is_stored);
         tcase_add_test(tcase, entry_detects_each_flipped_bit_and_each_cut);
         tcase_add_test(tcase, entry_of_a_cell_that_no_layout_has_is_damage);
         tcase_add_test(tcase, entry_keys_of_one_object_sort_by_claim);

@@ -9,8 +9,8 @@
 #define GUARD 64u
 
 static const struct encoding encodings[] = {
-        {ENCODING_LZ4, 1},          {ENCODING_PLANES_LZ4, 1},  {ENCODING_PLANES_LZ4, 2},
-        {ENCODING_PLANES_LZ4, 4},   {ENCODING_PLANES_ZSTD, 1}, {ENCODING_PLANES_ZSTD, 2},
+        {ENCODING_LZ4, 1},         {ENCODING_PLANES_LZ4, 1},  {ENCODING_PLANES_LZ4, 2},
+        {ENCODING_PLANES_LZ4, 4},  {ENCODING_PLANES_ZSTD, 1}, {ENCODING_PLANES_ZSTD, 2},
         {ENCODING_PLANES_ZSTD, 4},
 };
 #define N_ENCODINGS ((int)(sizeof(encodings) / sizeof(encodings[0])))
@@ -121,8 +121,15 @@ static int decode(struct stored *stored, const struct piece_set *pieces, size_t 
 START_TEST(objects_come_back_whole)
 {
         static const size_t lengths[] = {
-                200, 4095, 4096, 4097, 8190, CHECKSUM_PIECE_BYTES - 1, CHECKSUM_PIECE_BYTES,
-                CHECKSUM_PIECE_BYTES + 1, 3 * CHECKSUM_PIECE_BYTES + 5,
+                200,
+                4095,
+                4096,
+                4097,
+                8190,
+                CHECKSUM_PIECE_BYTES - 1,
+                CHECKSUM_PIECE_BYTES,
+                CHECKSUM_PIECE_BYTES + 1,
+                3 * CHECKSUM_PIECE_BYTES + 5,
                 (CHECKSUM_PIECES_MAX * CHECKSUM_PIECE_BYTES) + 3,
         };
 
@@ -130,8 +137,7 @@ START_TEST(objects_come_back_whole)
                 struct stored stored;
                 uint8_t *back;
 
-                ck_assert_int_eq(encode(&stored, encodings[_i], make_bytes(lengths[i]),
-                                        lengths[i]),
+                ck_assert_int_eq(encode(&stored, encodings[_i], make_bytes(lengths[i]), lengths[i]),
                                  0);
                 ck_assert_uint_lt(stored.table.stored_bytes, lengths[i]);
                 ck_assert(encoding_table_is_sane(&stored.table, lengths[i]));
@@ -190,8 +196,7 @@ START_TEST(noise_is_stored_raw)
         for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
                 struct stored stored;
 
-                ck_assert_int_eq(encode(&stored, encodings[_i], make_noise(lengths[i]),
-                                        lengths[i]),
+                ck_assert_int_eq(encode(&stored, encodings[_i], make_noise(lengths[i]), lengths[i]),
                                  ENCODING_E_RAW);
                 ck_assert_uint_eq(stored.table.n_pieces, 0);
                 for (size_t g = 0; g < GUARD; g++)
@@ -248,8 +253,10 @@ END_TEST
 START_TEST(runs_lie_where_their_pieces_are_stored)
 {
         const size_t length = 4 * CHECKSUM_PIECE_BYTES;
-        struct encoding_table table = {.encoding = {ENCODING_LZ4, 1}, .n_pieces = 4,
-                                       .stored_bytes = 100, .lengths = {10, 20, 30, 40}};
+        struct encoding_table table = {.encoding = {ENCODING_LZ4, 1},
+                                       .n_pieces = 4,
+                                       .stored_bytes = 100,
+                                       .lengths = {10, 20, 30, 40}};
         struct piece_set set = {.words = {1u << 0 | 1u << 2 | 1u << 3}};
         struct piece_run raw = {0, 0}, run;
 
@@ -317,8 +324,10 @@ END_TEST
 START_TEST(tables_that_cannot_be_are_refused)
 {
         const uint64_t raw = 2 * CHECKSUM_PIECE_BYTES;
-        struct encoding_table good = {.encoding = {ENCODING_PLANES_ZSTD, 2}, .n_pieces = 2,
-                                      .stored_bytes = 300, .lengths = {100, 200}};
+        struct encoding_table good = {.encoding = {ENCODING_PLANES_ZSTD, 2},
+                                      .n_pieces = 2,
+                                      .stored_bytes = 300,
+                                      .lengths = {100, 200}};
         struct encoding_table bad = good;
 
         ck_assert(encoding_table_is_sane(&good, raw));
@@ -407,7 +416,7 @@ END_TEST
 
 int main(void)
 {
-        Suite *suite = suite_create("encoding");
+        Suite *suite = suite_create("storage/encoding");
         TCase *tcase = tcase_create("encoding");
         SRunner *runner;
         int n_failed;

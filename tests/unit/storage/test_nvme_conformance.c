@@ -55,10 +55,12 @@ static void remove_folder(const struct conformance_subject *subject, void *made)
         free(made);
 }
 
-#define SUBJECT(name_, variant_)                                                                   \
+#define SUBJECT(name_, variant_, ...)                                                              \
         {                                                                                          \
                 .name = name_, .make = make_folder, .open = open_nvme, .remove = remove_folder,    \
-                .variant = variant_                                                                \
+                .variant = variant_, .encoding = {                                                 \
+                        __VA_ARGS__                                                                \
+                }                                                                                  \
         }
 
 int main(void)
@@ -69,6 +71,8 @@ int main(void)
                 SUBJECT("thread pool", NVME_FORCE_THREADS),
                 SUBJECT("buffered", NVME_FORCE_BUFFERED),
                 SUBJECT("unregistered", NVME_FORCE_UNREGISTERED | TWO_MEMBERS),
+                SUBJECT("byte planes", TWO_MEMBERS, ENCODING_PLANES_ZSTD, 2),
+                SUBJECT("lz4, thread pool", NVME_FORCE_THREADS, ENCODING_LZ4, 1),
         };
 
         return conformance_run("storage/nvme conformance", subjects,

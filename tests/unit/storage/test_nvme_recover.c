@@ -164,6 +164,7 @@ static struct catalog_entry entry_at(uint32_t number, uint64_t claim, uint64_t f
                 .object = object.object,
                 .claim = claim,
                 .epoch = 1,
+                .stored_bytes = object.object.raw_bytes,
                 .n_extents = 1,
         };
 

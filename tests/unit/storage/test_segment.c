@@ -129,6 +129,75 @@ START_TEST(header_refuses_impossible_fields)
 }
 END_TEST
 
+/* As sample(), stored in two thirds of its length. */
+static struct segment_header encoded_sample(void)
+{
+        struct encoding_table table = {
+                .encoding = {ENCODING_PLANES_ZSTD, 2},
+                .n_pieces = 3,
+                .stored_bytes = 400u << 10,
+                .checksums = {7, 8, 9},
+                .lengths = {150u << 10, 200u << 10, 50u << 10},
+        };
+        struct segment_header header = sample();
+
+        segment_set_encoding(&header, &table);
+        header.n_extents = 1;
+        header.extents[0].count = 101;
+        memset(&header.extents[1], 0, sizeof(header.extents[1]));
+        segment_seal(&header);
+        return header;
+}
+
+START_TEST(header_keeps_how_the_object_is_stored)
+{
+        struct segment_header header = encoded_sample();
+        struct encoding_table table;
+
+        ck_assert_int_eq(segment_check(&header, NULL), 0);
+        segment_get_encoding(&header, &table);
+        ck_assert_uint_eq(table.encoding.kind, ENCODING_PLANES_ZSTD);
+        ck_assert_uint_eq(table.encoding.element_bytes, 2);
+        ck_assert_uint_eq(table.n_pieces, 3);
+        ck_assert_uint_eq(table.stored_bytes, 400u << 10);
+        ck_assert_uint_eq(table.checksums[2], 9);
+        ck_assert_uint_eq(table.lengths[1], 200u << 10);
+        ck_assert_uint_eq(((const uint8_t *)&header)[208], 3);
+        ck_assert_uint_eq(((const uint8_t *)&header)[209], 2);
+}
+END_TEST
+
+START_TEST(header_refuses_impossible_stored_forms)
+{
+        struct segment_header header = encoded_sample();
+
+        header.stored_lengths[0]++;
+        ck_assert_int_eq(check_sealed(header), SEGMENT_E_DAMAGED);
+        header = encoded_sample();
+        header.stored_lengths[0] += header.stored_lengths[2];
+        header.stored_lengths[2] = 0;
+        ck_assert_int_eq(check_sealed(header), SEGMENT_E_DAMAGED);
+        header = encoded_sample();
+        header.stored_lengths[3] = 1;
+        ck_assert_int_eq(check_sealed(header), SEGMENT_E_DAMAGED);
+        header = encoded_sample();
+        header.stored_checksums[3] = 1;
+        ck_assert_int_eq(check_sealed(header), SEGMENT_E_DAMAGED);
+        header = encoded_sample();
+        header.codec = 0;
+        ck_assert_int_eq(check_sealed(header), SEGMENT_E_DAMAGED);
+        header = sample();
+        header.stored_checksums[0] = 1;
+        ck_assert_int_eq(check_sealed(header), SEGMENT_E_DAMAGED);
+        header = encoded_sample();
+        header.codec = ENCODING_KINDS | 2u << 8;
+        ck_assert_int_eq(check_sealed(header), SEGMENT_E_NEWER);
+        header = encoded_sample();
+        header.codec |= 1u << 16;
+        ck_assert_int_eq(check_sealed(header), SEGMENT_E_NEWER);
+}
+END_TEST
+
 START_TEST(header_of_a_newer_format_is_told_apart)
 {
         struct segment_header header = sample();
@@ -158,6 +227,8 @@ int main(void)
         tcase_add_test(tcase, header_keeps_the_piece_list);
         tcase_add_test(tcase, header_detects_each_flipped_bit);
         tcase_add_test(tcase, header_refuses_impossible_fields);
+        tcase_add_test(tcase, header_keeps_how_the_object_is_stored);
+        tcase_add_test(tcase, header_refuses_impossible_stored_forms);
         tcase_add_test(tcase, header_of_a_newer_format_is_told_apart);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);

@@ -103,6 +103,35 @@ START_TEST(what_no_member_holds_alone_is_spread_over_the_free_runs)
 }
 END_TEST
 
+START_TEST(what_is_trimmed_is_free_again)
+{
+        struct space_extents extents[15], more, rest;
+        uint64_t used;
+
+        for (uint32_t i = 0; i < 15; i++)
+                ck_assert_int_eq(space_alloc(&space, 2000, &extents[i]), 0);
+        for (uint32_t i = 0; i < 3; i++)
+                space_release(&space, &extents[i]);
+        ck_assert_int_eq(space_alloc(&space, 6000, &more), 0);
+        used = space.used_units;
+        ck_assert_int_eq(space_trim(&space, &more, 6000), 0);
+        ck_assert_uint_eq(space.used_units, used);
+        for (uint64_t n = 5999; n; n = n * 2 / 3) {
+                uint64_t first = more.at[0].first;
+
+                ck_assert_int_eq(space_trim(&space, &more, n), 0);
+                ck_assert_uint_eq(units(&more), n);
+                ck_assert_uint_eq(more.at[0].first, first);
+                ck_assert_uint_eq(space.used_units, used - 6000 + n);
+        }
+        ck_assert_uint_eq(more.n, 1);
+        ck_assert_int_eq(space_alloc(&space, 5999, &rest), 0);
+        space_release(&space, &more);
+        space_release(&space, &rest);
+        ck_assert_uint_eq(space.used_units, used - 6000);
+}
+END_TEST
+
 START_TEST(extents_are_taken_all_or_none)
 {
         struct space_extents free_one = {.n = 1, .at = {{.first = 100, .count = 10}}};
@@ -178,6 +207,7 @@ int main(void)
         tcase_add_test(tcase, small_objects_go_to_the_idle_then_to_the_emptiest_member);
         tcase_add_test(tcase, a_full_space_refuses_and_takes_nothing);
         tcase_add_test(tcase, what_no_member_holds_alone_is_spread_over_the_free_runs);
+        tcase_add_test(tcase, what_is_trimmed_is_free_again);
         tcase_add_test(tcase, extents_are_taken_all_or_none);
         tcase_add_test(tcase, a_place_names_its_extents);
         tcase_add_test(tcase, missing_members_are_passed_over);

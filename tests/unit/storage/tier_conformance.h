@@ -22,6 +22,7 @@ struct conformance_subject {
                              uv_loop_t *loop);
         void (*remove)(const struct conformance_subject *subject, void *made);
         uint32_t variant; /* the subject's own */
+        struct encoding encoding; /* of all that is written */
 };
 
 /* Runs the suite over all subjects. The exit code of main(). */
