@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Any bundle header. Bit 0 of the first byte puts its checksum right first, bit 1 those of
- * its records. What is accepted encodes to the same bytes again.
+ * its records, bit 2 its length. What is accepted encodes to the same bytes again.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -84,6 +84,9 @@ static void seal(uint8_t *bytes, size_t length, uint8_t how)
         while (how & 2 && (used = pool_seal_part(bytes + at, length - at)))
                 at += used;
         memcpy(&head, bytes, sizeof(head));
+        if (how & 4)
+                head.header_bytes = (uint32_t)length;
+        memcpy(bytes, &head, sizeof(head));
         if (how & 1 && head.header_bytes <= length)
                 pool_seal(bytes, head.header_bytes);
 }
