@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Any bundle header. Bit 0 of the first byte puts its checksum right first, bit 1 those of
- * its records, bit 2 its length. What is accepted encodes to the same bytes again.
+ * its records, bit 2 its length and its parts' offsets. What is accepted encodes to the same bytes
+ * again.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -77,16 +78,21 @@ static void decode(const uint8_t *bytes, size_t length)
 static void seal(uint8_t *bytes, size_t length, uint8_t how)
 {
         struct bundle_head head;
-        size_t at = sizeof(head), used;
+        size_t at = sizeof(head), used = 0;
+        uint64_t offset;
 
         if (length < sizeof(head))
                 return;
-        while (how & 2 && (used = pool_seal_part(bytes + at, length - at)))
-                at += used;
         memcpy(&head, bytes, sizeof(head));
         if (how & 4)
                 head.header_bytes = (uint32_t)length;
         memcpy(bytes, &head, sizeof(head));
+        offset = head.header_bytes;
+        for (; how & 2; at += used) {
+                used = pool_seal_part(bytes + at, length - at, how & 4 ? &offset : NULL);
+                if (!used)
+                        break;
+        }
         if (how & 1 && head.header_bytes <= length)
                 pool_seal(bytes, head.header_bytes);
 }

@@ -97,7 +97,7 @@ static void seal_records(uint8_t *bytes, size_t length, uint8_t how)
                 if (head.bytes < sizeof(head) || head.bytes > length - at)
                         return;
                 if (how & 2 && head.kind == JOURNAL_STORED && head.bytes > 40)
-                        pool_seal_part(bytes + at + 40, head.bytes - 40);
+                        pool_seal_part(bytes + at + 40, head.bytes - 40, NULL);
                 if (how & 4 && head.kind == JOURNAL_LAYOUT)
                         seal_layout(bytes + at + sizeof(head), head.bytes - sizeof(head));
                 at += head.bytes;

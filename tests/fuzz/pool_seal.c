@@ -18,7 +18,7 @@ void pool_seal(uint8_t *bytes, size_t length)
         memcpy(bytes + SEAL_AT, &checksum, sizeof(checksum));
 }
 
-size_t pool_seal_part(uint8_t *record, size_t length)
+size_t pool_seal_part(uint8_t *record, size_t length, uint64_t *offset)
 {
         struct checksum_list list = {0};
         struct bundle_part_head head;
@@ -26,6 +26,11 @@ size_t pool_seal_part(uint8_t *record, size_t length)
         if (length < sizeof(head))
                 return 0;
         memcpy(&head, record, sizeof(head));
+        if (offset) {
+                head.offset = *offset;
+                *offset += head.stored_bytes;
+                memcpy(record, &head, sizeof(head));
+        }
         if (head.record_bytes < sizeof(head) || head.record_bytes > length)
                 return 0;
         list.raw_bytes = head.raw_bytes;
