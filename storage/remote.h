@@ -25,6 +25,7 @@
 #include <uv.h>
 
 #include "base/error.h"
+#include "storage/journal.h"
 #include "storage/pool.h"
 #include "storage/tier.h"
 
@@ -79,3 +80,15 @@ struct remote_usage {
         double replay_seconds; /* of the first catching up */
 };
 void remote_usage(const struct tier *tier, struct remote_usage *ret_usage);
+
+/*
+ * For whoever takes over what a dead node has left (remote_gc.h): puts records of the kinds
+ * deleted (of any node's bundles) and replaced into this node's journal. This node obeys
+ * them as the others do. @on_done: they are in the pool, or a negative errno. 0 or a
+ * negative errno: then @on_done is not called.
+ */
+int remote_append(struct tier *tier, const struct journal_record *records, uint32_t n_records,
+                  void (*on_done)(void *user, int result), void *user);
+
+/* Its pool, for requests beside the tier's own; they end before the tier is closed. */
+struct pool *remote_pool(const struct tier *tier);
