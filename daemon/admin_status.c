@@ -84,6 +84,18 @@ static const char *write_policy_name(enum placement_write policy)
                                                 : "off";
 }
 
+/* What a tier's codec was given since the start, and what it made of that. */
+static json_t *codec(const struct tier_usage *usage)
+{
+        return json_pack("{s:I, s:I, s:f, s:I, s:I, s:f}", "encode_raw_bytes",
+                         (json_int_t)usage->encoded.raw_bytes_total, "encode_stored_bytes",
+                         (json_int_t)usage->encoded.stored_bytes_total, "encode_seconds",
+                         usage->encoded.seconds_total, "decode_raw_bytes",
+                         (json_int_t)usage->decoded.raw_bytes_total, "decode_stored_bytes",
+                         (json_int_t)usage->decoded.stored_bytes_total, "decode_seconds",
+                         usage->decoded.seconds_total);
+}
+
 static json_t *nvme_tier(struct daemon *daemon)
 {
         const struct metrics *metrics = &daemon->metrics;
@@ -104,8 +116,10 @@ static json_t *nvme_tier(struct daemon *daemon)
                          "degraded", (int)usage.degraded, "degraded_reason",
                          usage.degraded_reason, "write",
                          write_policy_name(daemon->cache.write_policy));
-        if (tier)
+        if (tier) {
                 json_object_update_new(tier, counters(metrics, METRICS_NVME));
+                json_object_set_new(tier, "codec", codec(&usage));
+        }
         return tier;
 }
 

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "daemon/cache.h"
 #include "daemon/layout_keeper.h"
+#include "daemon/layout_table.h"
 
 /* Boundaries that one search for a victim may pass over. */
 #define VICTIM_STEPS_CLEAN 64u
@@ -46,6 +47,16 @@ void cache_deinit(struct cache *cache)
 uint64_t cache_unwritten_bytes(const struct cache *cache)
 {
         return cache->copies.dirty_bytes + cache->transfers.down_bytes;
+}
+
+struct encoding cache_encoding(const struct cache *cache, enum index_tier tier,
+                               const struct index_object *object)
+{
+        uint16_t layout = index_boundary_at(cache->index, object->boundary)->layout;
+        const struct layout_entry *entry = index_layout_at(cache->index, layout);
+
+        return encoding_choose(&cache->encodings[tier], entry->group_kinds[object->group],
+                               entry->number_bytes[object->group]);
 }
 
 uint32_t cache_now_s(const struct cache *cache)

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "daemon/drop_ring.h"
+#include "daemon/encoding_choice.h"
 #include "daemon/host_copy.h"
 #include "daemon/index.h"
 #include "daemon/metrics.h"
@@ -43,6 +44,7 @@ struct cache {
         struct host_copies copies;
         struct transfers transfers;
         enum placement_write write_policy;
+        struct encoding_choice encodings[INDEX_N_TIERS]; /* of what goes down to each */
         uint64_t next_generation;
         uint8_t boot_id[16];
         uint64_t forgetting_bytes; /* NVMe space whose delete is under way */
@@ -65,6 +67,10 @@ void cache_deinit(struct cache *cache);
 
 /* Bytes in host memory that no lower tier has yet, those on their way down included. */
 uint64_t cache_unwritten_bytes(const struct cache *cache);
+
+/* How @object is to be stored in @tier. */
+struct encoding cache_encoding(const struct cache *cache, enum index_tier tier,
+                               const struct index_object *object);
 
 /* Seconds of the loop's clock, for placement. */
 uint32_t cache_now_s(const struct cache *cache);

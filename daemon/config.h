@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "daemon/encoding_choice.h"
 #include "daemon/placement.h"
 
 #define CONFIG_DEFAULT_PATH "/etc/kvtier/kvtierd.conf"
@@ -46,6 +47,7 @@ enum config_key {
         CONFIG_NVME_BYTES,
         CONFIG_NVME_CATALOG,
         CONFIG_NVME_WRITE,
+        CONFIG_NVME_CODEC,
         CONFIG_NVME_SYNC_MS,
         CONFIG_NVME_QUEUE_DEPTH,
         CONFIG_NVME_PINNED_SHARE_PERCENT,
@@ -90,6 +92,7 @@ struct config {
                 uint64_t bytes;                  /* of all paths together */
                 char catalog[CONFIG_PATH_BYTES]; /* a folder; resolved when it was left out */
                 enum placement_write write;
+                struct encoding_choice codec;
                 uint32_t sync_ms;
                 uint32_t queue_depth; /* of each path */
                 uint32_t pinned_share_percent;

@@ -273,7 +273,7 @@ struct host_section {
 struct nvme_section {
         char **paths;
         unsigned paths_count;
-        char *bytes, *catalog, *write, *sync_ms, *queue_depth, *pinned_share_percent;
+        char *bytes, *catalog, *write, *codec, *sync_ms, *queue_depth, *pinned_share_percent;
 };
 struct index_section {
         char *objects_max;
@@ -329,6 +329,7 @@ static const cyaml_schema_field_t nvme_fields[] = {
         VALUE(nvme_section, bytes),
         VALUE(nvme_section, catalog),
         VALUE(nvme_section, write),
+        VALUE(nvme_section, codec),
         VALUE(nvme_section, sync_ms),
         VALUE(nvme_section, queue_depth),
         VALUE(nvme_section, pinned_share_percent),
@@ -395,6 +396,7 @@ static void pick_values(struct config_file *file, const struct tree *tree)
         PICK(CONFIG_NVME_BYTES, nvme, bytes);
         PICK(CONFIG_NVME_CATALOG, nvme, catalog);
         PICK(CONFIG_NVME_WRITE, nvme, write);
+        PICK(CONFIG_NVME_CODEC, nvme, codec);
         PICK(CONFIG_NVME_SYNC_MS, nvme, sync_ms);
         PICK(CONFIG_NVME_QUEUE_DEPTH, nvme, queue_depth);
         PICK(CONFIG_NVME_PINNED_SHARE_PERCENT, nvme, pinned_share_percent);

@@ -238,6 +238,17 @@ static int set_write(const struct config_key_spec *spec, struct config *config, 
         return 0;
 }
 
+static int set_codec(const struct config_key_spec *spec, struct config *config, const char *value,
+                     struct why *why)
+{
+        struct encoding_choice choice;
+        int r = encoding_choice_parse(&choice, value, why);
+
+        if (!r)
+                memcpy((char *)config + spec->offset, &choice, sizeof(choice));
+        return r;
+}
+
 static int set_level(const struct config_key_spec *spec, struct config *config, const char *value,
                      struct why *why)
 {
@@ -327,6 +338,7 @@ const struct config_key_spec config_keys[CONFIG_N_KEYS] = {
                                16 * MIB, 1024 * TIB},
         [CONFIG_NVME_CATALOG] = {"nvme.catalog", "", RESTART, set_path, FIELD(nvme.catalog)},
         [CONFIG_NVME_WRITE] = {"nvme.write", "cold", RELOADABLE, set_write, FIELD(nvme.write)},
+        [CONFIG_NVME_CODEC] = {"nvme.codec", "off", RELOADABLE, set_codec, FIELD(nvme.codec)},
         [CONFIG_NVME_SYNC_MS] = {"nvme.sync_ms", "1000", RESTART, set_number, FIELD(nvme.sync_ms),
                                  10, 60000},
         [CONFIG_NVME_QUEUE_DEPTH] = {"nvme.queue_depth", "32", RESTART, set_number,

@@ -229,6 +229,7 @@ static void apply_config(struct daemon *daemon)
         log_set_level(daemon->config.log.level);
         limit_pins(daemon);
         daemon->cache.write_policy = daemon->config.nvme.write;
+        daemon->cache.encodings[INDEX_NVME] = daemon->config.nvme.codec;
         transfers_pump(&daemon->cache);
 }
 

@@ -25,6 +25,17 @@ static void refresh_host(struct daemon *daemon)
         metrics->layouts = index_n_layouts(daemon->cache.index);
 }
 
+static void refresh_encoding(struct metrics *metrics, enum metrics_tier tier,
+                             const struct tier_usage *usage)
+{
+        metrics->tier_encode_raw_bytes_total[tier] = usage->encoded.raw_bytes_total;
+        metrics->tier_encode_stored_bytes_total[tier] = usage->encoded.stored_bytes_total;
+        metrics->tier_encode_seconds_total[tier] = usage->encoded.seconds_total;
+        metrics->tier_decode_raw_bytes_total[tier] = usage->decoded.raw_bytes_total;
+        metrics->tier_decode_stored_bytes_total[tier] = usage->decoded.stored_bytes_total;
+        metrics->tier_decode_seconds_total[tier] = usage->decoded.seconds_total;
+}
+
 static void refresh_nvme(struct daemon *daemon)
 {
         struct metrics *metrics = &daemon->metrics;
@@ -42,6 +53,7 @@ static void refresh_nvme(struct daemon *daemon)
         metrics->tier_degraded[METRICS_NVME] = usage.degraded;
         metrics->tier_read_bytes_total[METRICS_NVME] = usage.read_bytes_total;
         metrics->tier_written_bytes_total[METRICS_NVME] = usage.written_bytes_total;
+        refresh_encoding(metrics, METRICS_NVME, &usage);
         metrics->tier_queued_reads[METRICS_NVME] = usage.queued_reads;
         metrics->tier_queued_writes[METRICS_NVME] = usage.queued_writes;
         metrics->tier_queued_bytes[METRICS_NVME] = usage.queued_bytes;

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/cleanup.h"
+#include "daemon/encoding_choice.h"
 #include "daemon/layout_table.h"
 #include "daemon/record_pool.h"
 
@@ -133,6 +134,10 @@ int layout_table_describe(struct layout_table *table, uint16_t number, const uin
                 return err_raise(-EINVAL);
         entry->state_groups = state_groups_of(&layout);
         entry->kv_tokens = kv_tokens_of(&layout);
+        for (uint16_t g = 0; g < layout.n_groups; g++) {
+                entry->group_kinds[g] = layout.groups[g].kind;
+                entry->number_bytes[g] = encoding_choice_number_bytes(&layout, g);
+        }
         entry->is_known = true;
         if (!make_room(table, length))
                 return LAYOUT_TABLE_E_FULL;

@@ -10,7 +10,7 @@
  * What a layout means is known once its encoding was seen: from an engine, or from the
  * NVMe tier, which keeps it over restarts. Encodings take at most
  * LAYOUT_TABLE_ENCODINGS_MAX bytes; above that, layouts without objects lose theirs, and
- * keep what the placement needs (is_known, state_groups, kv_tokens).
+ * keep what placement and write-down need (is_known, state_groups, kv_tokens, the groups).
  *
  * Loop thread only.
  */
@@ -43,7 +43,9 @@ struct layout_entry {
         uint32_t encoding_bytes;
         uint32_t state_groups; /* bit g: group g is a state; from the encoding */
         uint32_t kv_tokens;    /* KV belongs at each multiple; 0: not everywhere, or unknown */
-        bool is_known;         /* the encoding was seen, so the two above hold */
+        bool is_known;         /* the encoding was seen, so the two above and below hold */
+        uint8_t group_kinds[LAYOUT_GROUPS_MAX];  /* enum layout_kind; 0: no such group */
+        uint8_t number_bytes[LAYOUT_GROUPS_MAX]; /* encoding_choice_number_bytes() */
         uint32_t kept_bytes;   /* in the NVMe tier (daemon/layout_keeper.h), or 0 */
         uint32_t n_banks;      /* of presence that objects have had; kept by the index */
         uint64_t seeds[LAYOUT_TABLE_BANKS];

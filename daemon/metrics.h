@@ -134,6 +134,12 @@ struct metrics_histogram {
         X(tier_degraded, GAUGE, TIER, "1 when the tier works, but not as configured.")             \
         X(tier_read_bytes_total, COUNTER, TIER, "Bytes read from the tier's device.")              \
         X(tier_written_bytes_total, COUNTER, TIER, "Bytes written to the tier's device.")          \
+        X(tier_encode_raw_bytes_total, COUNTER, TIER, "Bytes given to the tier's encoders.")       \
+        X(tier_encode_stored_bytes_total, COUNTER, TIER, "Bytes that they made of them, or left as they were.")\
+        X(tier_encode_seconds_total, SECONDS_COUNTER, TIER, "Thread time spent on encoding.")      \
+        X(tier_decode_raw_bytes_total, COUNTER, TIER, "Bytes that came from the tier's decoders.") \
+        X(tier_decode_stored_bytes_total, COUNTER, TIER, "Bytes that they were made of.")          \
+        X(tier_decode_seconds_total, SECONDS_COUNTER, TIER, "Thread time spent on decoding.")      \
         X(tier_queued_reads, GAUGE, TIER, "Reads waiting or in flight.")                           \
         X(tier_queued_writes, GAUGE, TIER, "Writes waiting or in flight.")                         \
         X(tier_queued_bytes, GAUGE, TIER, "Bytes of those.")                                       \

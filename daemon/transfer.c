@@ -373,6 +373,8 @@ static void submit_down(struct transfer *transfer)
                 .checksums = copy->checksums,
                 .segments = transfer->segments,
                 .n_segments = host_copy_tier_segments(&cache->copies, copy, transfer->segments),
+                .encoding = cache_encoding(cache, INDEX_NVME,
+                                           index_object_at(cache->index, copy->object)),
                 .is_current = is_current,
                 .on_done = on_written,
         };

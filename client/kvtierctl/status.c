@@ -80,6 +80,18 @@ static void add_tier(struct table *table, const json_t *tier)
         table_add(table, "%s", json_bool(tier, "degraded") ? "degraded" : "ok");
 }
 
+/* What the codec made of what went down since the start. */
+static void print_codec(const json_t *tier)
+{
+        const json_t *codec = json_object_get(tier, "codec");
+        uint64_t raw = json_u64(codec, "encode_raw_bytes");
+        uint64_t stored = json_u64(codec, "encode_stored_bytes");
+
+        if (raw && stored)
+                printf("\n%s: %s were encoded to %s, 1 to %.2f\n", json_text(tier, "name"),
+                       text_bytes(raw), text_bytes(stored), (double)raw / (double)stored);
+}
+
 static int print_tiers(const json_t *tiers)
 {
         struct table table;
@@ -95,6 +107,7 @@ static int print_tiers(const json_t *tiers)
         table_deinit(&table);
         json_array_foreach(tiers, i, tier)
         {
+                print_codec(tier);
                 if (json_bool(tier, "degraded"))
                         printf("\n%s is degraded: %s\n", json_text(tier, "name"),
                                json_text(tier, "degraded_reason"));

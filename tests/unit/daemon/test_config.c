@@ -385,10 +385,15 @@ START_TEST(words_take_only_their_values)
         ck_assert_int_eq(config.nvme.write, PLACEMENT_WRITE_STORE);
         override(&config, "nvme.write=off");
         ck_assert_int_eq(config.nvme.write, PLACEMENT_WRITE_OFF);
+        ck_assert_uint_eq(config.nvme.codec.kinds[0], ENCODING_RAW);
+        override(&config, "nvme.codec=planes-zstd,state=lz4");
+        ck_assert_uint_eq(config.nvme.codec.kinds[LAYOUT_ATTENTION - 1], ENCODING_PLANES_ZSTD);
+        ck_assert_uint_eq(config.nvme.codec.kinds[LAYOUT_STATE - 1], ENCODING_LZ4);
         override(&config, "log.level=debug");
         ck_assert_int_eq(config.log.level, LOG_LEVEL_DEBUG);
         assert_override_refused("host.huge_pages=4MiB", "none of off, 2MiB, 1GiB");
         assert_override_refused("nvme.write=all", "none of store, cold, off");
+        assert_override_refused("nvme.codec=zip", "none of off, lz4, planes-lz4, planes-zstd");
         assert_override_refused("log.level=loud", "none of error, warning, info, debug");
 }
 END_TEST

@@ -88,6 +88,10 @@ START_TEST(a_described_layout_tells_its_states)
         ck_assert_int_eq(layout_table_describe(&table, number, encoding, length), 0);
         ck_assert(entry->is_known);
         ck_assert_uint_eq(entry->state_groups, 1u << 2);
+        ck_assert_uint_eq(entry->group_kinds[0], LAYOUT_ATTENTION);
+        ck_assert_uint_eq(entry->group_kinds[2], LAYOUT_STATE);
+        ck_assert_uint_eq(entry->group_kinds[3], 0);
+        ck_assert_uint_eq(entry->number_bytes[0], 1);
         ck_assert_uint_eq(entry->kv_tokens, 32);
         ck_assert_uint_eq(entry->encoding_bytes, length);
         ck_assert_mem_eq(entry->encoding, encoding, length);
