@@ -159,9 +159,9 @@ struct database *fixture_open_catalog(struct nvme_fixture *fixture)
 {
         struct database *catalog;
 
-        ck_assert_msg(
-                database_open(&catalog, &fixture->driver.loop, &catalog_kind, fixture->catalog, &fixture->why) == 0,
-                "%s", fixture->why.text);
+        ck_assert_msg(database_open(&catalog, &fixture->driver.loop, &catalog_kind,
+                                    fixture->catalog, &fixture->why) == 0,
+                      "%s", fixture->why.text);
         return catalog;
 }
 

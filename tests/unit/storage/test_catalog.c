@@ -41,7 +41,8 @@ static void open_catalog(void)
 {
         struct why why = {""};
 
-        ck_assert_msg(database_open(&catalog, &loop, &catalog_kind, db_path(), &why) == 0, "%s", why.text);
+        ck_assert_msg(database_open(&catalog, &loop, &catalog_kind, db_path(), &why) == 0, "%s",
+                      why.text);
 }
 
 static void close_catalog(void)
@@ -368,7 +369,8 @@ START_TEST(catalog_refuses_a_second_opener)
         struct why why = {""};
 
         open_catalog();
-        ck_assert_int_eq(database_open(&second, &loop, &catalog_kind, db_path(), &why), DATABASE_E_BUSY);
+        ck_assert_int_eq(database_open(&second, &loop, &catalog_kind, db_path(), &why),
+                         DATABASE_E_BUSY);
         close_catalog();
 }
 END_TEST
@@ -384,7 +386,8 @@ START_TEST(catalog_refuses_a_folder_of_other_files)
         fd = open(path, O_CREAT | O_WRONLY, 0600);
         ck_assert_int_ge(fd, 0);
         close(fd);
-        ck_assert_int_eq(database_open(&opened, &loop, &catalog_kind, folder, &why), DATABASE_E_FOREIGN);
+        ck_assert_int_eq(database_open(&opened, &loop, &catalog_kind, folder, &why),
+                         DATABASE_E_FOREIGN);
         ck_assert_ptr_nonnull(strstr(why.text, "letter.txt"));
         ck_assert_int_lt(database_destroy(&catalog_kind, folder, &why), 0);
 }
@@ -404,7 +407,8 @@ START_TEST(catalog_says_that_it_is_damaged)
         ck_assert_int_ge(fd, 0);
         ck_assert_int_eq(write(fd, "garbage", 7), 7);
         close(fd);
-        ck_assert_int_eq(database_open(&opened, &loop, &catalog_kind, db_path(), &why), DATABASE_E_DAMAGED);
+        ck_assert_int_eq(database_open(&opened, &loop, &catalog_kind, db_path(), &why),
+                         DATABASE_E_DAMAGED);
         ck_assert_int_eq(database_destroy(&catalog_kind, db_path(), &why), 0);
         open_catalog();
         close_catalog();
