@@ -6,7 +6,8 @@
  *
  * Names are short, of [a-z0-9./-], and chosen by the remote tier (storage/bundle.h and
  * journal.h): "bundle/NODE/NUMBER", "journal/NODE/NUMBER", "node/NODE", "lease/NAME/EPOCH".
- * A backend may keep each kind where it suits it, as long as list() finds it in order.
+ * What stands before the first '/' is the kind. A backend may keep each kind where it suits
+ * it, as long as list() finds it in order.
  *
  * Threads: every function is called on the loop thread and every callback runs there,
  * never from inside the call that submitted it. Functions do not block.
@@ -14,9 +15,9 @@
  * Ownership: a request belongs to the pool from submit until its callback, with the memory
  * it points to; afterwards the pool never touches either, also when a late reply arrives.
  *
- * Time: each request has its own deadline and ends by then with -ETIMEDOUT; the outcome of
- * a put or remove that timed out is unknown. A pool that is out of reach is never a
- * failure of open(): requests fail instead, and succeed when it is back.
+ * Time: each request has its own deadline, of at most POOL_DEADLINE_MAX_MS, and ends by then
+ * with -ETIMEDOUT; the outcome of a put or remove that timed out is unknown. A pool that is out of
+ * reach is never a failure of open(): requests fail instead, and succeed when it is back.
  */
 #pragma once
 
@@ -26,14 +27,18 @@
 
 #include "base/error.h"
 
-#define POOL_NAME_MAX    128u
-#define POOL_OBJECT_MAX  (64u << 20) /* bytes of one object */
-#define POOL_BUFFERS_MAX 512u        /* of one put */
+#define POOL_NAME_MAX        128u
+#define POOL_OBJECT_MAX      (64u << 20) /* bytes of one object */
+#define POOL_BUFFERS_MAX     512u        /* of one put */
+#define POOL_LIST_MAX        1000u       /* names of one list */
+#define POOL_DEADLINE_MAX_MS 60000u
 
 /*
  * Results of requests beside 0: -ENOENT (no such object, or no such pool or bucket: the
- * reason text tells), -EEXIST (POOL_EXCLUSIVE), -EACCES (credentials), -ENOSPC (pool or
- * quota full), -ETIMEDOUT, -EIO and other negative errno: the backend's failure.
+ * reason text tells), -EEXIST (POOL_EXCLUSIVE), -EACCES (credentials, or a clock that is
+ * wrong), -ENOSPC (pool or quota full), -ETIMEDOUT, -EAGAIN (the pool asks to come back
+ * later), -EINVAL (a request that no pool could serve), -EIO and other negative errno: the
+ * backend's failure. A pool tries nothing again by itself.
  */
 
 struct pool_buffer {
@@ -57,7 +62,7 @@ struct pool_put {
         void *pool_private[8];
 };
 
-/* Bytes [offset, offset + length) of an object into @bytes. */
+/* Bytes [offset, offset + length) of an object into @bytes; at least one is asked for. */
 struct pool_get {
         const char *name;
         uint64_t offset;
@@ -83,11 +88,11 @@ struct pool_remove {
 struct pool_list {
         const char *prefix;
         const char *after; /* NULL: from the first */
-        uint32_t max;      /* names at most, at least 1 */
+        uint32_t max;      /* names at most: 1 to POOL_LIST_MAX */
         uint32_t deadline_ms;
         /* For each; valid during the call. */
         void (*on_name)(struct pool_list *list, const char *name, uint64_t bytes);
-        /* After them. @more: there are more names behind the last. */
+        /* After them. @more: there may be more behind the last; then there was one at least. */
         void (*on_done)(struct pool_list *list, int result, bool more);
         void *user;
         void *pool_private[8];
@@ -129,6 +134,11 @@ struct pool_ops {
          */
         void (*close)(struct pool *pool, void (*on_closed)(void *user), void *user);
 };
+
+/* Is it a name as above? */
+bool pool_name_is_valid(const char *name);
+/* What goes before all names: of [A-Za-z0-9._/-], at most POOL_NAME_MAX; "" is one too. */
+bool pool_prefix_is_valid(const char *prefix);
 
 /* Embedded first in each backend. */
 struct pool {

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Put: the name into the directory, then the object. Remove: the object, then the name.
+ * librados copies what is written when it is told to write, and reads into the caller's
+ * memory until the operation has ended.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "storage/rados_pool.h"
+
+/* On a full pool librados waits for room unless it is told to try. */
+#define WRITE_FLAGS LIBRADOS_OPERATION_FULL_TRY
+
+/* Is the request over with what @op brought? Then it is ended. */
+static bool ends(struct rados_request *request, int result)
+{
+        if (result >= 0 && request->is_late)
+                result = -ECANCELED;
+        if (result < 0)
+                rados_request_end(request, result);
+        return result < 0;
+}
+
+static void start_write(struct rados_request *request, rados_write_op_t write, const char *object,
+                        void (*on_done)(struct rados_op *op))
+{
+        struct rados_pool *pool = request->op.pool;
+        int r = write ? rados_op_prepare(&request->op, pool, on_done) : -ENOMEM;
+
+        if (r < 0)
+                rados_op_fail(&request->op, pool, r, on_done);
+        else
+                rados_op_started(&request->op, rados_aio_write_op_operate(
+                                                       write, pool->link.io, request->op.completion,
+                                                       object, NULL, WRITE_FLAGS));
+        if (write)
+                rados_release_write_op(write);
+}
+
+static void on_ended(struct rados_op *op)
+{
+        rados_request_end((struct rados_request *)op, op->result);
+}
+
+/* ---- put ---- */
+
+static uint64_t length_of(const struct pool_put *put)
+{
+        uint64_t length = 0;
+
+        for (uint32_t i = 0; i < put->n_buffers; i++)
+                length += put->buffers[i].length;
+        return length;
+}
+
+static char *join_buffers(const struct pool_put *put, uint64_t length)
+{
+        char *bytes = malloc(length);
+
+        for (uint64_t i = 0, at = 0; bytes && i < put->n_buffers; i++) {
+                memcpy(bytes + at, put->buffers[i].bytes, put->buffers[i].length);
+                at += put->buffers[i].length;
+        }
+        return bytes;
+}
+
+static void on_put(struct rados_op *op)
+{
+        struct rados_request *request = (struct rados_request *)op;
+
+        if (op->result >= 0)
+                op->pool->usage.written_bytes_total += length_of(request->put);
+        rados_request_end(request, op->result < 0 ? op->result : 0);
+}
+
+static void write_object(struct rados_request *request)
+{
+        const struct pool_put *put = request->put;
+        uint64_t length = length_of(put);
+        /* Unaligned pieces would each cost the OSD a read, modify and write. */
+        _cleanup_free_ char *joined =
+                put->n_buffers > 1 && length ? join_buffers(put, length) : NULL;
+        const char *bytes = joined ? joined : put->n_buffers ? put->buffers[0].bytes : "";
+        rados_write_op_t write =
+                put->n_buffers > 1 && length && !joined ? NULL : rados_create_write_op();
+
+        if (write) {
+                if (put->flags & POOL_EXCLUSIVE)
+                        rados_write_op_create(write, LIBRADOS_CREATE_EXCLUSIVE, NULL);
+                rados_write_op_write_full(write, bytes, length);
+        }
+        start_write(request, write, put->name, on_put);
+}
+
+static void on_name_entered(struct rados_op *op)
+{
+        struct rados_request *request = (struct rados_request *)op;
+
+        if (!ends(request, op->result))
+                write_object(request);
+}
+
+static void start_put(struct rados_request *request)
+{
+        rados_write_op_t write = rados_create_write_op();
+        char directory[POOL_NAME_MAX + 8];
+        char const *key = request->put->name, *value = "";
+        size_t length = 0;
+
+        if (write)
+                rados_write_op_omap_set(write, &key, &value, &length, 1);
+        rados_directory(directory, request->put->name);
+        start_write(request, write, directory, on_name_entered);
+}
+
+/* ---- remove ---- */
+
+static void on_name_left(struct rados_op *op)
+{
+        /* Nothing of this kind was ever put. */
+        rados_request_end((struct rados_request *)op, op->result == -ENOENT ? 0 : op->result);
+}
+
+static void leave_directory(struct rados_request *request)
+{
+        rados_write_op_t write = rados_create_write_op();
+        char directory[POOL_NAME_MAX + 8];
+        const char *key = request->remove->name;
+
+        if (write)
+                rados_write_op_omap_rm_keys(write, &key, 1);
+        rados_directory(directory, request->remove->name);
+        start_write(request, write, directory, on_name_left);
+}
+
+static void on_removed(struct rados_op *op)
+{
+        struct rados_request *request = (struct rados_request *)op;
+
+        if (op->result == -ENOENT)
+                op->result = 0;
+        if (!ends(request, op->result))
+                leave_directory(request);
+}
+
+static void start_remove(struct rados_request *request)
+{
+        rados_write_op_t write = rados_create_write_op();
+
+        if (write)
+                rados_write_op_remove(write);
+        start_write(request, write, request->remove->name, on_removed);
+}
+
+/* ---- get ---- */
+
+static void on_got(struct rados_op *op)
+{
+        struct rados_request *request = (struct rados_request *)op;
+
+        if (op->result > 0)
+                op->pool->usage.read_bytes_total += (uint64_t)op->result;
+        rados_request_end(request, op->result);
+}
+
+static void start_get(struct rados_request *request)
+{
+        const struct pool_get *get = request->get;
+        struct rados_pool *pool = request->op.pool;
+        int r = rados_op_prepare(&request->op, pool, on_got);
+
+        if (r < 0)
+                rados_op_fail(&request->op, pool, r, on_got);
+        else
+                rados_op_started(&request->op,
+                                 rados_aio_read(pool->link.io, get->name, request->op.completion,
+                                                get->bytes, get->length, get->offset));
+}
+
+static bool is_sound(const struct rados_request *request)
+{
+        if (!pool_name_is_valid(request->name))
+                return false;
+        if (request->kind == RADOS_GET)
+                return request->get->length > 0 && request->get->length <= POOL_OBJECT_MAX;
+        return request->kind != RADOS_PUT || (length_of(request->put) <= POOL_OBJECT_MAX &&
+                                              request->put->n_buffers <= POOL_BUFFERS_MAX);
+}
+
+void rados_request_start(struct rados_request *request)
+{
+        if (!is_sound(request))
+                rados_op_fail(&request->op, request->op.pool, -EINVAL, on_ended);
+        else if (request->kind == RADOS_PUT)
+                start_put(request);
+        else if (request->kind == RADOS_GET)
+                start_get(request);
+        else
+                start_remove(request);
+}
