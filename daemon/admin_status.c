@@ -118,7 +118,7 @@ static json_t *nvme_tier(struct daemon *daemon)
                          write_policy_name(daemon->cache.write_policy));
         if (tier) {
                 json_object_update_new(tier, counters(metrics, METRICS_NVME));
-                json_object_set_new(tier, "codec", codec(&usage));
+                json_object_update_new(tier, codec(&usage));
         }
         return tier;
 }

@@ -99,6 +99,8 @@ uint8_t encoding_choice_number_bytes(const struct layout *layout, uint16_t group
 
         if (!described->n_rows || described->codec != CODEC_NONE)
                 return 1;
+        if (!layout->rows[described->first_row].n_tensors)
+                return dtype_bytes(layout->kv_dtype);
         while (layout_tensor_next(&layout->rows[described->first_row], &position, &tensor))
                 bytes[dtype_bytes(tensor.dtype)] += tensor.bytes;
         if (bytes[2] > bytes[1] && bytes[2] >= bytes[4])

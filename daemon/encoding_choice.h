@@ -35,6 +35,7 @@ struct encoding encoding_choose(const struct encoding_choice *choice, uint8_t gr
 /*
  * Bytes of a number in objects of @group: those of the dtype that takes most of its first
  * row, by the first number in its name ("bfloat16", "torch.float32", "fp8_e4m3": 16, 32, 8
- * bits); 1 when the name has none, or the pages are stored under a lossy codec.
+ * bits); without tensors that of kv_dtype. 1 when the name has none, or the pages are
+ * stored under a lossy codec.
  */
 uint8_t encoding_choice_number_bytes(const struct layout *layout, uint16_t group);

@@ -3,8 +3,8 @@
  * What the daemon counts. Plain numbers in one struct that the loop thread owns: everybody
  * in daemon/ writes them directly (metrics->hits_total[METRICS_HOST]++), nobody locks.
  *
- * METRICS_LIST (metrics_list.h) is the only description: it declares the fields, renders the Prometheus
- * text and is held against deploy/METRICS.md by a test. A field's name is the metric's
+ * METRICS_LIST (metrics_list.h) is the only description: it declares the fields, renders the
+ * Prometheus text and is held against deploy/METRICS.md by a test. A field's name is the metric's
  * name behind "kvtier_". Base units: bytes, seconds, tokens. Counters only grow; gauges
  * are either kept up to date or set by the refresh callback of metrics_render().
  */

@@ -83,9 +83,8 @@ static void add_tier(struct table *table, const json_t *tier)
 /* What the codec made of what went down since the start. */
 static void print_codec(const json_t *tier)
 {
-        const json_t *codec = json_object_get(tier, "codec");
-        uint64_t raw = json_u64(codec, "encode_raw_bytes");
-        uint64_t stored = json_u64(codec, "encode_stored_bytes");
+        uint64_t raw = json_u64(tier, "encode_raw_bytes");
+        uint64_t stored = json_u64(tier, "encode_stored_bytes");
 
         if (raw && stored)
                 printf("\n%s: %s were encoded to %s, 1 to %.2f\n", json_text(tier, "name"),

@@ -20,6 +20,12 @@ static uint64_t word_at(uint64_t seed, uint64_t index)
         return mix(seed + index * UINT64_C(0x9e3779b97f4a7c15));
 }
 
+/* The bits of the words that an object has. */
+static uint64_t mask_of(uint64_t number)
+{
+        return number & CONTENT_SHRINKS ? UINT64_C(0x07ff07ff07ff07ff) : UINT64_MAX;
+}
+
 void content_digest(struct digest *ret_digest, uint64_t number)
 {
         uint64_t seed = seed_of(number, UINT64_MAX);
@@ -34,30 +40,30 @@ void content_digest(struct digest *ret_digest, uint64_t number)
 void content_fill(void *bytes, uint64_t offset, uint64_t length, uint64_t number,
                   uint64_t generation)
 {
-        uint64_t seed = seed_of(number, generation), word;
+        uint64_t seed = seed_of(number, generation), mask = mask_of(number), word;
         uint8_t *to = bytes;
         uint64_t i = offset / 8;
 
         for (; length >= 8; i++, to += 8, length -= 8) {
-                word = word_at(seed, i);
+                word = word_at(seed, i) & mask;
                 memcpy(to, &word, 8);
         }
-        word = word_at(seed, i);
+        word = word_at(seed, i) & mask;
         memcpy(to, &word, length);
 }
 
 bool content_is(const void *bytes, uint64_t offset, uint64_t length, uint64_t number,
                 uint64_t generation)
 {
-        uint64_t seed = seed_of(number, generation), word;
+        uint64_t seed = seed_of(number, generation), mask = mask_of(number), word;
         const uint8_t *at = bytes;
         uint64_t i = offset / 8;
 
         for (; length >= 8; i++, at += 8, length -= 8) {
-                word = word_at(seed, i);
+                word = word_at(seed, i) & mask;
                 if (memcmp(at, &word, 8))
                         return false;
         }
-        word = word_at(seed, i);
+        word = word_at(seed, i) & mask;
         return !memcmp(at, &word, length);
 }

@@ -10,6 +10,9 @@
 
 #include "proto/key.h"
 
+/* In the number of an object: its bytes shrink, as 16-bit floats do: half of them are noise. */
+#define CONTENT_SHRINKS (UINT64_C(1) << 62)
+
 /* Digest of the boundary that test objects call @number. */
 void content_digest(struct digest *ret_digest, uint64_t number);
 

@@ -129,6 +129,18 @@ START_TEST(the_dtype_of_most_bytes_decides)
 }
 END_TEST
 
+START_TEST(without_tensors_it_is_the_dtype_of_the_cache)
+{
+        static struct layout layout;
+
+        layout.n_groups = layout.n_rows = layout.groups[0].n_rows = 1;
+        layout.kv_dtype = string_of("bfloat16,float32");
+        ck_assert_uint_eq(encoding_choice_number_bytes(&layout, 0), 2);
+        layout.kv_dtype = string_of("");
+        ck_assert_uint_eq(encoding_choice_number_bytes(&layout, 0), 1);
+}
+END_TEST
+
 START_TEST(pages_under_a_lossy_codec_are_bytes)
 {
         ck_assert_uint_eq(number_bytes("bfloat16", 10, "bfloat16", 10, CODEC_FP8_TILE128), 1);
@@ -148,6 +160,7 @@ int main(void)
         tcase_add_test(tcase, wrong_words_are_refused_by_name);
         tcase_add_test(tcase, numbers_are_as_long_as_the_dtype_says);
         tcase_add_test(tcase, the_dtype_of_most_bytes_decides);
+        tcase_add_test(tcase, without_tensors_it_is_the_dtype_of_the_cache);
         tcase_add_test(tcase, pages_under_a_lossy_codec_are_bytes);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
