@@ -280,6 +280,13 @@ static void start_promotions(struct session *session, struct plan *plan)
         }
 }
 
+/* From which it comes up. */
+static enum metrics_tier tier_of(const struct index_object *object)
+{
+        return object->place.claim || !(object->flags & INDEX_REMOTE_HERE) ? METRICS_NVME
+                                                                           : METRICS_REMOTE;
+}
+
 static void count_hits(struct session *session, const struct plan *plan)
 {
         struct metrics *metrics = &session->daemon->metrics;
@@ -288,7 +295,7 @@ static void count_hits(struct session *session, const struct plan *plan)
                 const struct planned *planned = &plan->items[i];
                 bool is_here = planned->copy && planned->copy->state == HOST_COPY_READY;
 
-                metrics->hits_total[is_here ? METRICS_HOST : METRICS_NVME]++;
+                metrics->hits_total[is_here ? METRICS_HOST : tier_of(planned->object)]++;
                 metrics->page_loads_total += planned->pages.n > 0;
                 metrics->page_loads_asked_bytes_total += pages_bytes(&planned->pages);
         }

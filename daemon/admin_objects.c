@@ -198,7 +198,8 @@ json_t *admin_removal(struct daemon *daemon, const json_t *arguments, bool clear
                 return error;
         ret_request->host = clear || !tier || !strcmp(tier, "host");
         ret_request->nvme = clear || (tier && !strcmp(tier, "nvme") && daemon->cache.nvme);
-        if (!ret_request->host && !ret_request->nvme)
+        ret_request->remote = clear || (tier && !strcmp(tier, "remote") && daemon->cache.remote);
+        if (!ret_request->host && !ret_request->nvme && !ret_request->remote)
                 return admin_error("evict: there is no tier \"%s\" here", tier);
         return NULL;
 }

@@ -8,10 +8,8 @@
 #include "daemon/cache.h"
 #include "daemon/layout_keeper.h"
 #include "daemon/layout_table.h"
-
-/* Boundaries that one search for a victim may pass over. */
-#define VICTIM_STEPS_CLEAN 64u
-#define VICTIM_STEPS_ANY   4096u
+#include "daemon/offer.h"
+#include "daemon/remote_entry.h"
 
 int cache_init(struct cache *cache)
 {
@@ -46,7 +44,7 @@ void cache_deinit(struct cache *cache)
 
 uint64_t cache_unwritten_bytes(const struct cache *cache)
 {
-        return cache->copies.dirty_bytes + cache->transfers.down_bytes;
+        return cache->copies.dirty_bytes + cache->transfers.lanes[INDEX_NVME].down_bytes;
 }
 
 struct encoding cache_encoding(const struct cache *cache, enum index_tier tier,
@@ -67,6 +65,8 @@ uint32_t cache_now_s(const struct cache *cache)
 void cache_touch(struct cache *cache, struct index_object *object)
 {
         placement_use(cache->index, object, cache_now_s(cache));
+        index_boundary_at(cache->index, object->boundary)->flags |= INDEX_SEEN_TWICE;
+        offer_seen(cache, object);
 }
 
 /* ---- recovery ---- */
@@ -124,39 +124,61 @@ static void on_recovered_object(void *user, const struct tier_object *object,
                 /* index.objects_max was lowered: what finds no place is given up. */
                 cache->metrics->index_full_total++;
                 note_unindexed(cache, &entry);
-                cache_forget(cache, place, &object->key, 0, false, NULL, NULL);
+                cache_forget(cache, INDEX_NVME, place, &object->key, 0, false, NULL, NULL);
                 return;
         }
         index_set_place(cache->index, entered, place);
 }
 
-static void on_recovery_end(void *user, int result)
+static void end_recovery(void *user, int result)
 {
         struct recovery *recovery = user;
 
-        if (!result)
-                layout_keeper_forget_unused(recovery->cache);
         recovery->on_end(recovery->user, result);
         free(recovery);
 }
 
-void cache_recover(struct cache *cache, void (*on_end)(void *user, int result), void *user)
+/* NVMe first: what is in both is entered with the generation that is there. */
+static void recover_remote(struct recovery *recovery)
 {
-        struct recovery *recovery;
+        struct tier *remote = recovery->cache->remote;
 
-        if (!cache->nvme) {
-                on_end(user, 0);
+        if (!remote) {
+                end_recovery(recovery, 0);
                 return;
         }
-        recovery = malloc(sizeof(*recovery));
+        remote_entries_listen(recovery->cache);
+        remote->ops.recover(remote, remote_entry_recovered, end_recovery, recovery);
+}
+
+static void on_nvme_recovered(void *user, int result)
+{
+        struct recovery *recovery = user;
+
+        if (result) {
+                end_recovery(recovery, result);
+                return;
+        }
+        layout_keeper_forget_unused(recovery->cache);
+        recover_remote(recovery);
+}
+
+void cache_recover(struct cache *cache, void (*on_end)(void *user, int result), void *user)
+{
+        struct recovery *recovery = malloc(sizeof(*recovery));
+
         if (!recovery) {
                 on_end(user, err_raise(-ENOMEM));
                 return;
         }
         *recovery = (struct recovery){cache, on_end, user};
+        if (!cache->nvme) {
+                recover_remote(recovery);
+                return;
+        }
         cache->nvme->on_layout = layout_keeper_on_layout;
         cache->nvme->on_layout_user = cache;
-        cache->nvme->ops.recover(cache->nvme, on_recovered_object, on_recovery_end, recovery);
+        cache->nvme->ops.recover(cache->nvme, on_recovered_object, on_nvme_recovered, recovery);
 }
 
 /* ---- forgetting ---- */
@@ -164,6 +186,7 @@ void cache_recover(struct cache *cache, void (*on_end)(void *user, int result), 
 struct forgetting {
         struct tier_forget forget;
         struct cache *cache;
+        enum index_tier tier;
         uint64_t footprint;
         void (*on_forgotten)(void *user, int result);
         void *user;
@@ -174,8 +197,10 @@ static void on_freed(struct tier_forget *forget, int result)
         struct forgetting *forgetting = (struct forgetting *)forget;
         struct cache *cache = forgetting->cache;
 
-        cache->forgetting_bytes -= forgetting->footprint;
+        cache->forgetting_bytes[forgetting->tier] -= forgetting->footprint;
+        cache->n_forgetting_in[forgetting->tier]--;
         cache->n_forgetting--;
+        cache->transfers.lanes[forgetting->tier].full = false;
         if (forgetting->on_forgotten)
                 forgetting->on_forgotten(forgetting->user, result);
         free(forgetting);
@@ -184,10 +209,11 @@ static void on_freed(struct tier_forget *forget, int result)
                 cache->on_progress(cache->on_progress_user);
 }
 
-int cache_forget(struct cache *cache, struct tier_place place, const struct object_key *key,
-                 uint64_t footprint, bool sync, void (*on_forgotten)(void *user, int result),
-                 void *user)
+int cache_forget(struct cache *cache, enum index_tier tier, struct tier_place place,
+                 const struct object_key *key, uint64_t footprint, bool sync,
+                 void (*on_forgotten)(void *user, int result), void *user)
 {
+        struct tier *from = cache_tier(cache, tier);
         struct forgetting *forgetting = calloc(1, sizeof(*forgetting));
 
         /*
@@ -199,31 +225,41 @@ int cache_forget(struct cache *cache, struct tier_place place, const struct obje
 
         forgetting->forget.on_freed = on_freed;
         forgetting->cache = cache;
+        forgetting->tier = tier;
         forgetting->footprint = footprint;
         forgetting->on_forgotten = on_forgotten;
         forgetting->user = user;
-        cache->forgetting_bytes += footprint;
+        cache->forgetting_bytes[tier] += footprint;
+        cache->n_forgetting_in[tier]++;
         cache->n_forgetting++;
-        cache->n_forgets++;
-        cache->nvme->ops.forget(cache->nvme, place, key, sync, &forgetting->forget);
+        cache->n_forgets += tier == INDEX_NVME;
+        from->ops.forget(from, place, key, sync, &forgetting->forget);
         return 0;
 }
 
-static uint64_t footprint_of(struct cache *cache, const struct index_object *object)
+/* Of this node's: what others wrote takes none of its room. */
+static uint64_t footprint_of(struct cache *cache, const struct index_object *object,
+                             enum index_tier tier)
 {
+        struct tier *from = cache_tier(cache, tier);
         uint32_t n_covers = 0;
 
+        if (!index_object_is_ours(object, tier))
+                return 0;
         if (object->flags & INDEX_CROPPABLE)
                 index_covers(cache->index, object, &n_covers);
-        return cache->nvme->ops.footprint(cache->nvme, object->raw_bytes, n_covers);
+        return from->ops.footprint(from, object->raw_bytes, n_covers);
 }
 
 /* ---- dropping ---- */
 
-static void remove_when_nowhere(struct cache *cache, struct index_object *object)
+/* Returns the object, or NULL when it has gone. */
+static struct index_object *remove_when_nowhere(struct cache *cache, struct index_object *object)
 {
-        if (object->host == INDEX_NONE && !object->place.claim)
-                index_remove(cache->index, object);
+        if (!index_object_is_nowhere(object))
+                return object;
+        index_remove(cache->index, object);
+        return NULL;
 }
 
 /* What the removal alone says, when the caller has set nothing better. */
@@ -238,6 +274,8 @@ static uint8_t reason_of(enum metrics_removal removal)
                 return DROP_ADMIN;
         case METRICS_RECLAIMED:
                 return DROP_RECLAIMED;
+        case METRICS_VANISHED:
+                return DROP_VANISHED;
         default:
                 return DROP_UNEXPLAINED;
         }
@@ -287,22 +325,39 @@ static void detach_host(struct cache *cache, struct index_object *object,
         host_copy_detach(&cache->copies, copy);
 }
 
+static void clear_place(struct cache *cache, struct index_object *object, enum index_tier tier)
+{
+        if (tier == INDEX_NVME)
+                index_set_place(cache->index, object, (struct tier_place){0});
+        else
+                index_set_remote(cache->index, object, (struct tier_place){0}, false);
+}
+
 /* Returns the outcome of cache_forget(). */
-static int detach_place(struct cache *cache, struct index_object *object,
+static int detach_place(struct cache *cache, struct index_object *object, enum index_tier tier,
                         enum metrics_removal reason, bool sync,
                         void (*on_forgotten)(void *user, int result), void *user)
 {
-        struct tier_place place = object->place;
+        struct tier_place place = index_place(cache->index, object, tier);
         struct object_key key;
         int r;
 
         index_key(cache->index, object, &key);
-        r = cache_forget(cache, place, &key, footprint_of(cache, object), sync, on_forgotten, user);
+        r = cache_forget(cache, tier, place, &key, footprint_of(cache, object, tier), sync,
+                         on_forgotten, user);
         if (r && sync)
                 return r;
-        note_removal(cache, METRICS_NVME, reason, object);
-        index_set_place(cache->index, object, (struct tier_place){0});
+        note_removal(cache, (enum metrics_tier)tier, reason, object);
+        clear_place(cache, object, tier);
         return r;
+}
+
+static void detach_below(struct cache *cache, struct index_object *object,
+                         enum metrics_removal reason)
+{
+        for (enum index_tier tier = INDEX_NVME; tier < INDEX_N_TIERS; tier++)
+                if (index_object_is_in(object, tier))
+                        detach_place(cache, object, tier, reason, false, NULL, NULL);
 }
 
 void cache_drop_host(struct cache *cache, struct index_object *object, enum metrics_removal reason)
@@ -313,263 +368,54 @@ void cache_drop_host(struct cache *cache, struct index_object *object, enum metr
         end_of_drop(cache);
 }
 
-void cache_drop_place(struct cache *cache, struct index_object *object, enum metrics_removal reason)
+void cache_drop_place(struct cache *cache, struct index_object *object, enum index_tier tier,
+                      enum metrics_removal reason)
 {
-        assert(object->place.claim);
-        detach_place(cache, object, reason, false, NULL, NULL);
+        assert(index_object_is_in(object, tier));
+        detach_place(cache, object, tier, reason, false, NULL, NULL);
         remove_when_nowhere(cache, object);
         end_of_drop(cache);
+}
+
+void cache_drop_below(struct cache *cache, struct index_object *object, enum metrics_removal reason)
+{
+        detach_below(cache, object, reason);
+        remove_when_nowhere(cache, object);
+        end_of_drop(cache);
+}
+
+struct index_object *cache_lose_remote(struct cache *cache, struct index_object *object)
+{
+        note_removal(cache, METRICS_REMOTE, METRICS_VANISHED, object);
+        clear_place(cache, object, INDEX_REMOTE);
+        end_of_drop(cache);
+        return remove_when_nowhere(cache, object);
+}
+
+void cache_set_remote(struct cache *cache, struct index_object *object, struct tier_place place,
+                      bool own)
+{
+        struct tier_place older = index_place(cache->index, object, INDEX_REMOTE);
+        struct object_key key;
+
+        if (older.claim && older.claim != place.claim) {
+                index_key(cache->index, object, &key);
+                cache_forget(cache, INDEX_REMOTE, older, &key,
+                             footprint_of(cache, object, INDEX_REMOTE), false, NULL, NULL);
+        }
+        index_set_remote(cache->index, object, place, own);
 }
 
 void cache_drop(struct cache *cache, struct index_object *object, enum metrics_removal reason)
 {
         if (object->host != INDEX_NONE)
                 detach_host(cache, object, reason);
-        if (object->place.claim)
-                detach_place(cache, object, reason, false, NULL, NULL);
+        detach_below(cache, object, reason);
         index_remove(cache->index, object);
         end_of_drop(cache);
 }
 
-/* ---- room in host memory ---- */
-
-struct victim_query {
-        struct cache *cache;
-        bool clean_only;
-};
-
-static bool may_leave_host(struct cache *cache, const struct index_object *object, bool clean_only)
-{
-        const struct host_copy *copy;
-
-        if (object->host == INDEX_NONE || object->flags & INDEX_PINNED_HOST)
-                return false;
-        copy = host_copy_at(&cache->copies, object->host);
-        return !copy->n_leases && !copy->n_uses && !(clean_only && copy->dirty);
-}
-
-static struct index_object *next_object(struct cache *cache, const struct index_object *object)
-{
-        return object->next ? index_object_at(cache->index, object->next) : NULL;
-}
-
-static struct index_object *first_object(struct cache *cache, const struct index_boundary *boundary)
-{
-        return boundary->first_object ? index_object_at(cache->index, boundary->first_object)
-                                      : NULL;
-}
-
-static enum drop_rule rule_of(const struct placement_victim *victim)
-{
-        if (victim->is_dead)
-                return DROP_RULE_USELESS;
-        return victim->part == PLACEMENT_STATES ? DROP_RULE_STATE : DROP_RULE_OLDEST;
-}
-
-static bool victim_may_leave_host(void *user, const struct placement_victim *victim)
-{
-        struct victim_query *query = user;
-        struct cache *cache = query->cache;
-        bool clean_only = query->clean_only && !victim->is_dead;
-        struct index_object *object;
-
-        for (object = first_object(cache, victim->boundary); object;
-             object = next_object(cache, object))
-                if (placement_takes(cache->index, victim, object) &&
-                    may_leave_host(cache, object, clean_only))
-                        return true;
-        return false;
-}
-
-static void evict_from_host(struct cache *cache, const struct placement_victim *victim,
-                            bool clean_only)
-{
-        struct index_object *object, *next;
-
-        placement_evict(cache->index, INDEX_HOST, victim);
-        for (object = first_object(cache, victim->boundary); object; object = next) {
-                struct host_copy *copy;
-
-                next = next_object(cache, object);
-                if (!placement_takes(cache->index, victim, object) ||
-                    !may_leave_host(cache, object, clean_only && !victim->is_dead))
-                        continue;
-                copy = host_copy_at(&cache->copies, object->host);
-                if (copy->dirty && !victim->is_dead && cache->write_policy != PLACEMENT_WRITE_OFF) {
-                        cache->metrics->host_dropped_objects_total++;
-                        cache->metrics->host_dropped_bytes_total += copy->raw_bytes;
-                        cache->drop_reason = DROP_SPACE_UNWRITTEN;
-                }
-                cache->drop_rule = rule_of(victim);
-                cache_drop_host(cache, object, METRICS_FOR_SPACE);
-        }
-}
-
-static bool is_held(struct cache *cache, const struct index_object *object, enum index_tier tier)
-{
-        if (tier == INDEX_NVME)
-                return !object->place.claim || object->flags & INDEX_PINNED_NVME;
-        return object->host == INDEX_NONE || object->flags & INDEX_PINNED_HOST ||
-               host_copy_at(&cache->copies, object->host)->n_leases;
-}
-
-static bool all_are_held(struct cache *cache, const struct placement_victim *victim,
-                         enum index_tier tier)
-{
-        struct index_object *object;
-
-        for (object = first_object(cache, victim->boundary); object;
-             object = next_object(cache, object))
-                if (placement_takes(cache->index, victim, object) && !is_held(cache, object, tier))
-                        return false;
-        return true;
-}
-
-/*
- * What is leased or pinned is in use now. Left at the old end, thousands of them would be
- * passed over by every search for a victim, and hide what may go behind them.
- */
-static void renew_held_at_old_end(struct cache *cache, enum index_tier tier)
-{
-        for (int list = PLACEMENT_NO_LIST; list < PLACEMENT_N_LISTS; list++) {
-                for (unsigned i = 0; i < VICTIM_STEPS_ANY; i++) {
-                        struct placement_victim oldest =
-                                placement_oldest(cache->index, tier, (enum placement_list)list);
-
-                        if (!oldest.boundary || oldest.boundary->touched_s == cache_now_s(cache) ||
-                            !all_are_held(cache, &oldest, tier))
-                                break;
-                        placement_renew(cache->index, tier, oldest.boundary, cache_now_s(cache));
-                }
-        }
-}
-
-/* Clean copies first, as far as they lie near the old end; then whatever is oldest. */
-static bool evict_one_boundary_from_host(struct cache *cache)
-{
-        bool writes = cache->nvme && cache->write_policy != PLACEMENT_WRITE_OFF;
-        struct victim_query query = {cache, writes};
-        struct placement_victim victim;
-
-        renew_held_at_old_end(cache, INDEX_HOST);
-        victim = placement_victim(cache->index, INDEX_HOST, victim_may_leave_host, &query,
-                                  writes ? VICTIM_STEPS_CLEAN : VICTIM_STEPS_ANY);
-        if (!victim.boundary && writes) {
-                query.clean_only = false;
-                victim = placement_victim(cache->index, INDEX_HOST, victim_may_leave_host, &query,
-                                          VICTIM_STEPS_ANY);
-        }
-        if (!victim.boundary)
-                return false;
-        evict_from_host(cache, &victim, query.clean_only);
-        return true;
-}
-
-static uint64_t host_free_bytes(const struct cache *cache)
-{
-        struct host_usage usage;
-
-        host_usage(cache->host, &usage);
-        return usage.ready_bytes - usage.used_bytes;
-}
-
-int cache_new_copy(struct cache *cache, const struct object_key *key, uint64_t raw_bytes,
-                   enum host_copy_state state, uint32_t numa_node, bool contiguous,
-                   struct host_copy **ret_copy)
-{
-        uint32_t max_extents = contiguous ? 1 : HOST_EXTENTS_MAX;
-
-        for (;;) {
-                int r = host_copy_new(&cache->copies, key, raw_bytes, state, numa_node, max_extents,
-                                      ret_copy);
-
-                if (r != HOST_E_FULL)
-                        return r;
-                /* Evicting for one long run would cost more than it gives. */
-                if (contiguous && host_free_bytes(cache) >= raw_bytes + HOST_UNIT_BYTES)
-                        return CACHE_E_FRAGMENTED;
-                if (!evict_one_boundary_from_host(cache))
-                        return CACHE_E_BUSY;
-        }
-}
-
-/* ---- room in the NVMe tier ---- */
-
-static bool may_leave_nvme(const struct index_object *object)
-{
-        return object->place.claim && !(object->flags & (INDEX_READING | INDEX_PINNED_NVME));
-}
-
-static bool victim_may_leave_nvme(void *user, const struct placement_victim *victim)
-{
-        struct cache *cache = user;
-        struct index_object *object;
-
-        for (object = first_object(cache, victim->boundary); object;
-             object = next_object(cache, object))
-                if (placement_takes(cache->index, victim, object) && may_leave_nvme(object))
-                        return true;
-        return false;
-}
-
-static struct placement_victim nvme_victim(struct cache *cache)
-{
-        renew_held_at_old_end(cache, INDEX_NVME);
-        return placement_victim(cache->index, INDEX_NVME, victim_may_leave_nvme, cache,
-                                VICTIM_STEPS_ANY);
-}
-
-static void evict_from_nvme(struct cache *cache, const struct placement_victim *victim)
-{
-        struct index_object *object, *next;
-
-        placement_evict(cache->index, INDEX_NVME, victim);
-        for (object = first_object(cache, victim->boundary); object; object = next) {
-                next = next_object(cache, object);
-                if (!placement_takes(cache->index, victim, object) || !may_leave_nvme(object))
-                        continue;
-                cache->drop_rule = rule_of(victim);
-                cache_drop_place(cache, object, METRICS_FOR_SPACE);
-        }
-}
-
-int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s)
-{
-        struct tier_usage usage;
-
-        cache->nvme->ops.usage(cache->nvme, &usage);
-        for (;;) {
-                struct placement_victim victim;
-
-                /*
-                 * Bytes enough, yet full: the free space lies in too many pieces. Then at
-                 * least something must be on its way out, or nobody would ever try again.
-                 */
-                if (cache->n_forgetting &&
-                    usage.used_bytes + bytes <= usage.capacity_bytes + cache->forgetting_bytes)
-                        return 0;
-                victim = nvme_victim(cache);
-                if (!victim.boundary || (!victim.is_dead && placement_used_s(&victim) >= before_s))
-                        return CACHE_E_BUSY;
-                evict_from_nvme(cache, &victim);
-        }
-}
-
 /* ---- publishing ---- */
-
-/* The index is full: the coldest boundary goes, from wherever it is. */
-static bool evict_for_index(struct cache *cache)
-{
-        struct placement_victim victim = {0};
-
-        if (cache->nvme)
-                victim = nvme_victim(cache);
-        if (victim.boundary) {
-                evict_from_nvme(cache, &victim);
-                return true;
-        }
-        return evict_one_boundary_from_host(cache);
-}
 
 static int add_to_index(struct cache *cache, const struct index_new_object *entry,
                         struct index_object **ret_object)
@@ -579,7 +425,7 @@ static int add_to_index(struct cache *cache, const struct index_new_object *entr
 
                 if (r != INDEX_E_FULL)
                         return r;
-                if (!evict_for_index(cache))
+                if (!cache_make_index_room(cache))
                         break;
         }
         return CACHE_E_INDEX_FULL;
@@ -664,33 +510,87 @@ void cache_sync_forgets(struct cache *cache, void (*on_forgotten)(void *user, in
                 on_forgotten(user, r);
 }
 
+/* Somebody who waits until nothing of an older generation can come back, in any tier. */
+struct replacement {
+        uint32_t n_left;
+        int result;
+        void (*on_forgotten)(void *user, int result);
+        void *user;
+};
+
+static void on_tier_forgot(void *user, int result)
+{
+        struct replacement *replacement = user;
+
+        if (result && !replacement->result)
+                replacement->result = result;
+        if (--replacement->n_left)
+                return;
+        if (replacement->on_forgotten)
+                replacement->on_forgotten(replacement->user, replacement->result);
+        free(replacement);
+}
+
+/* From one tier below; @replacement waits for what has to be waited for. */
+static int drop_replaced_below(struct cache *cache, enum index_tier tier,
+                               const struct object_key *key, struct index_object *object,
+                               struct replacement *replacement)
+{
+        bool waits = false;
+        int r = transfer_forget_when_written(cache, tier, key, on_tier_forgot, replacement, &waits);
+
+        if (!r && object && index_object_is_in(object, tier)) {
+                bool waits_before = waits;
+
+                r = detach_place(cache, object, tier, METRICS_REPLACED, true,
+                                 waits ? NULL : on_tier_forgot, replacement);
+                waits = waits_before || !r;
+        }
+        if (!r && !waits && tier == INDEX_NVME)
+                r = sync_forgets(cache, on_tier_forgot, replacement, &waits);
+        replacement->n_left += waits;
+        return r;
+}
+
 /*
  * What older generations of a key there are leave every tier in this turn. @on_forgotten
- * follows when no catalog entry of theirs can come back. Unless 0, nothing has changed.
+ * follows when no catalog entry of theirs can come back. Unless 0, what has not left yet
+ * stays.
  */
 static int drop_replaced(struct cache *cache, const struct object_key *key,
                          struct index_object *object, void (*on_forgotten)(void *user, int result),
                          void *user, bool *ret_forgetting)
 {
+        struct replacement *replacement = calloc(1, sizeof(*replacement));
         int r = 0;
 
-        if (cache->nvme)
-                r = transfer_forget_when_written(cache, key, on_forgotten, user, ret_forgetting);
-        if (!r && object && object->place.claim) {
-                bool waits = *ret_forgetting;
-
-                r = detach_place(cache, object, METRICS_REPLACED, true,
-                                 waits ? NULL : on_forgotten, user);
-                *ret_forgetting = waits || !r;
+        if (!replacement)
+                return err_raise(-ENOMEM);
+        for (enum index_tier tier = INDEX_NVME; !r && tier < INDEX_N_TIERS; tier++)
+                if (cache_tier(cache, tier))
+                        r = drop_replaced_below(cache, tier, key, object, replacement);
+        if (replacement->n_left && !r) {
+                replacement->on_forgotten = on_forgotten;
+                replacement->user = user;
+                *ret_forgetting = true;
+        } else if (!replacement->n_left) {
+                free(replacement);
         }
-        if (!r && !*ret_forgetting)
-                r = sync_forgets(cache, on_forgotten, user, ret_forgetting);
         if (r || !object)
                 return r;
         if (object->host != INDEX_NONE)
                 detach_host(cache, object, METRICS_REPLACED);
         index_remove(cache->index, object);
         return 0;
+}
+
+/* Nothing that others have under the key holds from now on, until they know better. */
+static void tell_replacing(struct cache *cache, struct host_copy *copy)
+{
+        if (!cache->remote)
+                return;
+        cache->remote->ops.replaced(cache->remote, &copy->key, 0);
+        copy->replaces = true;
 }
 
 int cache_publish(struct cache *cache, struct host_copy *copy,
@@ -712,6 +612,7 @@ int cache_publish(struct cache *cache, struct host_copy *copy,
                 r = drop_replaced(cache, &copy->key, existing, on_forgotten, user, ret_forgetting);
                 if (r)
                         return r;
+                tell_replacing(cache, copy);
         }
 
         entry.generation = cache->next_generation++;
@@ -726,7 +627,11 @@ int cache_publish(struct cache *cache, struct host_copy *copy,
         index_set_host(cache->index, entered, copy->id);
         host_copy_set_dirty(&cache->copies, copy, cache->nvme != NULL);
         placement_stored(cache->index, entered, &entry.origin, cache_now_s(cache));
-        cache->transfers.stored_bytes += copy->raw_bytes;
+        if (copy->replaces && !copy->checksums)
+                (void)transfer_hash(cache, copy); /* without memory: when it is written down */
+        transfer_tell_replaced(cache, copy);
+        offer_stored(cache, entered);
+        cache->transfers.entered_bytes += copy->raw_bytes;
         cache->metrics->stored_bytes_total += copy->raw_bytes;
         transfers_pump(cache);
         return 0;

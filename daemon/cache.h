@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The cache: everything about stored bytes, and nothing about sessions. It joins index,
- * host copies, the NVMe tier and placement, and keeps their books in step:
+ * host copies, the tiers below and placement, and keeps their books in step:
  *
  *   - room in host memory is made on the spot, by dropping the copies that placement
  *     names, never of held bytes;
  *   - an object is published when all its bytes are in place, and leaves the index when
  *     no tier has it any more;
- *   - the lower tier is given what the write policy says (daemon/transfer.c moves it).
+ *   - NVMe is given what the write policy says, the pool what is worth the trip
+ *     (daemon/offer.h); daemon/transfer.h moves it;
+ *   - what other nodes have in the pool comes and goes by their doing (remote_entry.h).
  *
  * Loop thread only.
  */
@@ -22,6 +24,7 @@
 #include "daemon/host_copy.h"
 #include "daemon/index.h"
 #include "daemon/metrics.h"
+#include "daemon/offer.h"
 #include "daemon/placement.h"
 #include "daemon/transfer.h"
 #include "storage/host.h"
@@ -39,18 +42,21 @@ struct cache {
         struct presence_table *presence;
         struct index *index;
         struct host_pool *host;
-        struct tier *nvme; /* NULL: none configured */
+        struct tier *nvme;   /* NULL: none configured */
+        struct tier *remote; /* likewise */
         struct metrics *metrics;
         struct host_copies copies;
         struct transfers transfers;
-        enum placement_write write_policy;
+        enum placement_write write_policy;               /* of NVMe */
+        struct offer_policy offers;                      /* of the pool */
         struct encoding_choice encodings[INDEX_N_TIERS]; /* of what goes down to each */
         uint64_t next_generation;
         uint8_t boot_id[16];
-        uint64_t forgetting_bytes; /* NVMe space whose delete is under way */
-        uint32_t n_forgetting;
+        uint64_t forgetting_bytes[INDEX_N_TIERS]; /* space whose delete is under way */
+        uint32_t n_forgetting_in[INDEX_N_TIERS];
+        uint32_t n_forgetting;     /* in all */
         uint32_t n_syncing;        /* replacing commits that wait for a sync */
-        uint64_t n_forgets;        /* begun so far, and writes that failed */
+        uint64_t n_forgets;        /* of NVMe, begun so far, and writes that failed */
         uint64_t n_forgets_synced; /* of these, known to have left nothing */
         struct drop_ring drops;    /* why what is gone is gone */
         uint8_t drop_reason;       /* what is known of the next cache_drop*() beyond its */
@@ -60,7 +66,13 @@ struct cache {
         void *on_progress_user;
 };
 
-/* The caller sets loop, presence, index, host, nvme, metrics, policy and boot id first. */
+/* NULL: there is none, or it is the host tier. */
+static inline struct tier *cache_tier(const struct cache *cache, enum index_tier tier)
+{
+        return tier == INDEX_NVME ? cache->nvme : tier == INDEX_REMOTE ? cache->remote : NULL;
+}
+
+/* The caller sets loop, presence, index, host, tiers, metrics, policies and boot id first. */
 int cache_init(struct cache *cache);
 /* Everything is quiet (transfers_are_idle(), no copy held by others). Drops all copies. */
 void cache_deinit(struct cache *cache);
@@ -75,7 +87,7 @@ struct encoding cache_encoding(const struct cache *cache, enum index_tier tier,
 /* Seconds of the loop's clock, for placement. */
 uint32_t cache_now_s(const struct cache *cache);
 
-/* Takes in what the NVMe tier kept; @on_end with 0 or a negative errno. */
+/* Takes in what the tiers below kept; @on_end with 0 or a negative errno. */
 void cache_recover(struct cache *cache, void (*on_end)(void *user, int result), void *user);
 
 /*
@@ -101,28 +113,42 @@ int cache_publish(struct cache *cache, struct host_copy *copy,
 /* Drops the host copy of an object; the object goes when nothing else has it. */
 void cache_drop_host(struct cache *cache, struct index_object *object, enum metrics_removal reason);
 
-/* Drops an object from the NVMe tier only, and from the index when nothing else has it. */
-void cache_drop_place(struct cache *cache, struct index_object *object,
+/*
+ * Drops an object from one tier below, or from all of them, and from the index when nothing
+ * else has it. In the pool, what other nodes wrote stays there: it is only not known here.
+ */
+void cache_drop_place(struct cache *cache, struct index_object *object, enum index_tier tier,
                       enum metrics_removal reason);
+void cache_drop_below(struct cache *cache, struct index_object *object,
+                      enum metrics_removal reason);
+
+/* The pool has the object, in place of where it was known to have it; or has lost it. */
+void cache_set_remote(struct cache *cache, struct index_object *object, struct tier_place place,
+                      bool own);
+/* Returns the object, or NULL when nothing else has it. */
+struct index_object *cache_lose_remote(struct cache *cache, struct index_object *object);
 
 /* Drops an object from every tier. */
 void cache_drop(struct cache *cache, struct index_object *object, enum metrics_removal reason);
 
 /* An object's place, which it does not refer to (any more), goes back to the tier. */
-int cache_forget(struct cache *cache, struct tier_place place, const struct object_key *key,
-                 uint64_t footprint, bool sync, void (*on_forgotten)(void *user, int result),
-                 void *user);
+int cache_forget(struct cache *cache, enum index_tier tier, struct tier_place place,
+                 const struct object_key *key, uint64_t footprint, bool sync,
+                 void (*on_forgotten)(void *user, int result), void *user);
 
-/* Calls @on_forgotten when every delete that has begun is durable: later, or at once. */
+/* Calls @on_forgotten when every delete on NVMe is durable: later, or at once. */
 void cache_sync_forgets(struct cache *cache, void (*on_forgotten)(void *user, int result),
                         void *user);
 
 /*
- * After the NVMe tier said that it is full: evicts from it until @bytes more are being
+ * After a tier below said that it is full: evicts from it until @bytes more are being
  * freed, at least one boundary, and none that was touched at @before_s or later. 0, or
  * CACHE_E_BUSY when nothing (more) can go.
  */
-int cache_make_nvme_room(struct cache *cache, uint64_t bytes, uint32_t before_s);
+int cache_make_room(struct cache *cache, enum index_tier tier, uint64_t bytes, uint32_t before_s);
+
+/* After the index said that it is full: something goes. False: nothing can. */
+bool cache_make_index_room(struct cache *cache);
 
 /* The object of a boundary was stored or acquired. */
 void cache_touch(struct cache *cache, struct index_object *object);

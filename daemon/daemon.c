@@ -359,8 +359,7 @@ static void on_nvme_ready(void *user)
 {
         struct daemon *daemon = user;
 
-        daemon->cache.transfers.paused = false;
-        transfers_pump(&daemon->cache);
+        transfers_tier_is_ready(&daemon->cache, INDEX_NVME);
 }
 
 static int open_nvme(struct daemon *daemon, bool format, struct why *why)
@@ -567,8 +566,8 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
                     ? start(daemon, arguments->format, &why)
                     : err_raise(-EIO);
         if (r) {
-                log_error("start_failed", "reason=%s error=\"%s\" at=%s",
-                          log_quoted(why.text).text, strerror(-r), err_where());
+                log_error("start_failed", "reason=%s error=\"%s\" at=%s", log_quoted(why.text).text,
+                          strerror(-r), err_where());
                 daemon->failed = true;
                 daemon->recovered = true;
                 daemon->phase = DAEMON_STOPPING;

@@ -34,6 +34,7 @@
         X(IO_ERROR, 0, "dropped: the device failed to read it")                                    \
         X(WRITE_FAILED, 0, "not written down: the device failed, or had no room")                  \
         X(NO_INDEX_AT_START, 0, "given up at the start: index.objects_max was lowered")            \
+        X(VANISHED, 0, "deleted by the node that wrote it, replaced or lost")                      \
         X(SET_FAILED, 1, "taken back: another member of its set could not be stored")              \
         X(ABORTED, 1, "reserved and given up by its writer")                                       \
         X(WRITER_GONE, 1, "reserved, but its writer hung up before the commit")                    \

@@ -59,12 +59,13 @@ static void refresh_nvme(struct daemon *daemon)
         metrics->tier_queued_bytes[METRICS_NVME] = usage.queued_bytes;
         metrics->catalog_queue_entries = usage.queued_changes;
         metrics->tier_oldest_read_seconds[METRICS_NVME] =
-                transfers_oldest_seconds(&daemon->cache.transfers, true);
+                transfers_oldest_seconds(&daemon->cache.transfers, INDEX_NVME, true);
         metrics->tier_oldest_write_seconds[METRICS_NVME] =
-                transfers_oldest_seconds(&daemon->cache.transfers, false);
-        metrics->write_behind_backlog_bytes = daemon->cache.write_policy == PLACEMENT_WRITE_STORE
-                                                      ? cache_unwritten_bytes(&daemon->cache)
-                                                      : daemon->cache.transfers.down_bytes;
+                transfers_oldest_seconds(&daemon->cache.transfers, INDEX_NVME, false);
+        metrics->write_behind_backlog_bytes =
+                daemon->cache.write_policy == PLACEMENT_WRITE_STORE
+                        ? cache_unwritten_bytes(&daemon->cache)
+                        : daemon->cache.transfers.lanes[INDEX_NVME].down_bytes;
 }
 
 static void refresh_pins(struct daemon *daemon)

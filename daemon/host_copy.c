@@ -12,6 +12,7 @@ int host_copies_init(struct host_copies *copies, struct host_pool *host)
         memset(copies, 0, sizeof(*copies));
         copies->host = host;
         TAILQ_INIT(&copies->dirty);
+        TAILQ_INIT(&copies->offered);
         host_usage(host, &usage);
         /* No copy is smaller than a unit. */
         return record_pool_init(&copies->pool, usage.configured_bytes / HOST_UNIT_BYTES,
@@ -134,6 +135,7 @@ void host_copy_detach(struct host_copies *copies, struct host_copy *copy)
 {
         assert(copy->object != INDEX_NONE);
         host_copy_set_dirty(copies, copy, false);
+        host_copy_set_offered(copies, copy, false);
         copy->object = INDEX_NONE;
         free_when_unheld(copies, copy);
 }
@@ -150,6 +152,28 @@ void host_copy_set_dirty(struct host_copies *copies, struct host_copy *copy, boo
                 TAILQ_REMOVE(&copies->dirty, copy, dirty_link);
                 copies->dirty_bytes -= copy->raw_bytes;
         }
+}
+
+void host_copy_set_offered(struct host_copies *copies, struct host_copy *copy, bool offered)
+{
+        if (copy->offered == offered)
+                return;
+        copy->offered = offered;
+        if (offered) {
+                TAILQ_INSERT_TAIL(&copies->offered, copy, offer_link);
+                copies->offered_bytes += copy->raw_bytes;
+        } else {
+                TAILQ_REMOVE(&copies->offered, copy, offer_link);
+                copies->offered_bytes -= copy->raw_bytes;
+        }
+}
+
+void host_copy_offer_again(struct host_copies *copies, struct host_copy *copy)
+{
+        host_copy_set_offered(copies, copy, false);
+        copy->offered = true;
+        TAILQ_INSERT_HEAD(&copies->offered, copy, offer_link);
+        copies->offered_bytes += copy->raw_bytes;
 }
 
 void host_copy_wake(struct host_copy *copy)

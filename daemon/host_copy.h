@@ -61,9 +61,12 @@ struct host_copy {
         struct checksum_list *checksums; /* no longer than n_pieces; NULL: not computed yet */
         struct checksum_list *expected;  /* the writer's, until it is compared; or NULL */
         bool hashing;                    /* a checksum job runs */
-        bool dirty;                      /* published, and no lower tier has it */
+        bool dirty;                      /* published, and to be written to NVMe */
+        bool offered;                    /* published, and to be written to the pool (offer.h) */
+        bool replaces;                   /* older bytes; other nodes don't know by what yet */
         struct host_copy_waiters waiters;
         TAILQ_ENTRY(host_copy) dirty_link; /* while dirty, in order of commit */
+        TAILQ_ENTRY(host_copy) offer_link; /* while offered */
 };
 TAILQ_HEAD(host_copy_list, host_copy);
 
@@ -73,6 +76,8 @@ struct host_copies {
         uint64_t leased_bytes; /* of copies with a lease, each counted once */
         struct host_copy_list dirty;
         uint64_t dirty_bytes;
+        struct host_copy_list offered;
+        uint64_t offered_bytes;
         void (*on_space)(void *user); /* space came back: somebody may be waiting */
         void *on_space_user;
 };
@@ -123,8 +128,12 @@ void host_copy_set_checksums(struct host_copy *copy, const struct checksum_list 
 void host_copy_publish(struct host_copies *copies, struct host_copy *copy, uint32_t object);
 void host_copy_detach(struct host_copies *copies, struct host_copy *copy);
 
-/* Whether a lower tier has the published copy's generation. */
+/* Whether the published copy's generation is to be written to NVMe. */
 void host_copy_set_dirty(struct host_copies *copies, struct host_copy *copy, bool dirty);
+
+/* Whether it is to go to the pool: at the end of the queue; again: at its front. */
+void host_copy_set_offered(struct host_copies *copies, struct host_copy *copy, bool offered);
+void host_copy_offer_again(struct host_copies *copies, struct host_copy *copy);
 
 /* Calls every waiter, each once. */
 void host_copy_wake(struct host_copy *copy);

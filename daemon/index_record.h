@@ -32,6 +32,7 @@ enum index_tier {
 #define INDEX_IN_USE         (1u << 6)
 #define INDEX_IN_REMOTE      (1u << 7)
 #define INDEX_BYTES_REMOTE   (1u << 8) /* this node's own */
+#define INDEX_SEEN_TWICE     (1u << 9) /* stored, and stored or read again since */
 
 #define INDEX_NEVER UINT32_MAX /* touched_s of what was never touched */
 
@@ -64,13 +65,14 @@ struct index_origin {
 
 /* index_object.flags */
 #define INDEX_CROPPABLE     (1u << 0)
-#define INDEX_WRITING       (1u << 1) /* a write-down of this generation is under way */
+#define INDEX_WRITING       (1u << 1) /* a write to NVMe of this generation is under way */
 #define INDEX_READING       (1u << 2) /* a promotion is under way */
 #define INDEX_PINNED_HOST   (1u << 3) /* its bytes there are protected (pin_table.h) */
 #define INDEX_PINNED_NVME   (1u << 4)
 #define INDEX_PINNED_REMOTE (1u << 5)
 #define INDEX_REMOTE_HERE   (1u << 6) /* it is in the remote tier, at index_place() */
 #define INDEX_REMOTE_OWN    (1u << 7) /* ... and this node wrote it */
+#define INDEX_WRITING_POOL  (1u << 8) /* as INDEX_WRITING, to the remote tier */
 
 struct index_object {
         uint32_t boundary;

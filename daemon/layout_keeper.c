@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
 
-#include "daemon/layout_keeper.h"
 #include "daemon/cache.h"
+#include "daemon/layout_keeper.h"
 #include "daemon/layout_table.h"
 
 static struct tier_layout describe(const struct layout_entry *entry)
@@ -34,9 +34,17 @@ static bool forget_one_unused(struct cache *cache)
         return false;
 }
 
-void layout_keeper_keep(struct cache *cache, uint16_t layout)
+static void keep_remotely(struct cache *cache, struct layout_entry *entry)
 {
-        struct layout_entry *entry = index_layout_at(cache->index, layout);
+        struct tier_layout kept = describe(entry);
+
+        kept.length = entry->encoding_bytes;
+        if (!entry->is_kept_remotely && entry->encoding)
+                entry->is_kept_remotely = !cache->remote->ops.keep_layout(cache->remote, &kept);
+}
+
+static void keep_on_nvme(struct cache *cache, struct layout_entry *entry)
+{
         struct tier_layout kept = describe(entry);
         int r;
 
@@ -48,6 +56,26 @@ void layout_keeper_keep(struct cache *cache, uint16_t layout)
         } while (r == TIER_E_FULL && forget_one_unused(cache));
         if (!r)
                 entry->kept_bytes = entry->encoding_bytes;
+}
+
+void layout_keeper_keep(struct cache *cache, enum index_tier tier, uint16_t layout)
+{
+        struct layout_entry *entry = index_layout_at(cache->index, layout);
+
+        if (tier == INDEX_NVME)
+                keep_on_nvme(cache, entry);
+        else
+                keep_remotely(cache, entry);
+}
+
+/* What is wrong with it is its writer's business; without it the objects are there as well. */
+void layout_keeper_on_remote_layout(void *user, const struct tier_layout *kept)
+{
+        struct cache *cache = user;
+        uint16_t layout;
+
+        if (!index_layout(cache->index, kept->domain, &kept->id, &layout))
+                (void)index_describe_layout(cache->index, layout, kept->encoding, kept->length);
 }
 
 void layout_keeper_on_layout(void *user, const struct tier_layout *kept)

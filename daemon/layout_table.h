@@ -47,6 +47,7 @@ struct layout_entry {
         uint8_t group_kinds[LAYOUT_GROUPS_MAX];  /* enum layout_kind; 0: no such group */
         uint8_t number_bytes[LAYOUT_GROUPS_MAX]; /* encoding_choice_number_bytes() */
         uint32_t kept_bytes;   /* in the NVMe tier (daemon/layout_keeper.h), or 0 */
+        bool is_kept_remotely; /* in the pool, by this run of the daemon */
         uint32_t n_banks;      /* of presence that objects have had; kept by the index */
         uint64_t seeds[LAYOUT_TABLE_BANKS];
 };

@@ -19,7 +19,8 @@
 /* Label values: constant, text. */
 #define METRICS_TIERS(X)                                                                           \
         X(METRICS_HOST, "host")                                                                    \
-        X(METRICS_NVME, "nvme")
+        X(METRICS_NVME, "nvme")                                                                    \
+        X(METRICS_REMOTE, "remote")
 
 #define METRICS_OPERATIONS(X)                                                                      \
         X(METRICS_RESERVE, "reserve")                                                              \
@@ -34,7 +35,8 @@
         X(METRICS_REPLACED, "replaced")     /* a newer generation was committed */                 \
         X(METRICS_BY_ADMIN, "admin")        /* kvtierctl evict, clear */                           \
         X(METRICS_RECLAIMED, "reclaimed")   /* an engine or kvtierctl said that it is done */      \
-        X(METRICS_UNREADABLE, "unreadable") /* corrupt, stale or an I/O error */
+        X(METRICS_UNREADABLE, "unreadable") /* corrupt, stale or an I/O error */                   \
+        X(METRICS_VANISHED, "vanished")     /* from the pool, by another's doing */
 
 #define METRICS_DISCONNECTS(X)                                                                     \
         X(METRICS_HANG_UP, "hang_up")         /* the client closed its socket */                   \

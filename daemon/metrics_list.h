@@ -94,7 +94,30 @@
                                                                                                    \
         X(write_behind_backlog_bytes, GAUGE, NONE,                                                 \
           "Host bytes that policy wants on NVMe and that are not there yet.")                      \
-        X(write_behind_pauses_total, COUNTER, NONE, "Times a full queue paused write-behind.")     \
+        X(write_behind_pauses_total, COUNTER, TIER,                                                \
+          "Times a full queue, or a pool out of reach, paused write-behind.")                      \
+                                                                                                   \
+        X(remote_entries, GAUGE, NONE, "Objects in the pool that its index here knows.")           \
+        X(remote_nodes, GAUGE, NONE, "Nodes that share the pool, this one included.")              \
+        X(remote_bundles, GAUGE, NONE, "Bundles in the pool that this node wrote.")                \
+        X(remote_dead_bytes, GAUGE, NONE, "Bytes of those that nothing refers to any more.")       \
+        X(remote_caught_up, GAUGE, NONE, "1 when all journals were read since the start.")         \
+        X(remote_breaker_open, GAUGE, NONE, "1 while the pool is taken for out of reach.")         \
+        X(remote_breaker_opened_total, COUNTER, NONE, "Times it was found out of reach.")          \
+        X(remote_read_requests_total, COUNTER, NONE, "Reads of the pool, neighbours merged.")      \
+        X(remote_timeouts_total, COUNTER, NONE, "Requests that ended at their deadline.")          \
+        X(remote_stale_entries_total, COUNTER, NONE, "Reads that found the bundle gone.")          \
+        X(remote_journal_read_total, COUNTER, NONE, "Journal segments of other nodes read.")       \
+        X(remote_journal_written_total, COUNTER, NONE, "Journal segments of this node written.")   \
+        X(remote_journal_damaged_total, COUNTER, NONE, "Journal segments skipped as damaged.")     \
+        X(remote_offered_bytes, GAUGE, NONE, "Host bytes that wait to be written to the pool.")    \
+        X(remote_refused_writes_total, COUNTER, NONE,                                              \
+          "Writes that the pool, out of reach or busy, did not take at the time.")                 \
+        X(remote_dropped_objects_total, COUNTER, NONE,                                             \
+          "Objects that left host memory while they waited to be written to the pool.")            \
+        X(remote_unindexed_objects_total, COUNTER, NONE,                                           \
+          "Objects in the pool that found no place in the index, or do not fit what is here.")     \
+                                                                                                   \
         X(catalog_queue_entries, GAUGE, NONE, "Changes waiting for the catalog's thread.")         \
         X(checksum_bytes_total, COUNTER, NONE, "Bytes hashed.")                                    \
         X(checksum_seconds_total, SECONDS_COUNTER, NONE, "Thread time spent on hashing.")          \

@@ -20,7 +20,7 @@ struct removal {
 /* From every tier: of a layout what is pinned goes as well. */
 static bool is_clear(const struct removal_request *request)
 {
-        return request->host && request->nvme;
+        return request->host && request->nvme && request->remote;
 }
 
 int removal_start(struct daemon *daemon, const struct removal_request *request)
@@ -39,8 +39,9 @@ int removal_start(struct daemon *daemon, const struct removal_request *request)
 
 static bool is_pinned(const struct removal_request *request, const struct index_object *object)
 {
-        uint16_t flags =
-                (request->host ? INDEX_PINNED_HOST : 0) | (request->nvme ? INDEX_PINNED_NVME : 0);
+        uint16_t flags = (request->host ? INDEX_PINNED_HOST : 0) |
+                         (request->nvme ? INDEX_PINNED_NVME : 0) |
+                         (request->remote ? INDEX_PINNED_REMOTE : 0);
 
         /* The pins of a layout end when it is cleared; those of one boundary do not. */
         return (request->is_of_boundary || !is_clear(request)) && object->flags & flags;
@@ -52,6 +53,8 @@ static bool is_in_use(struct cache *cache, const struct removal_request *request
         const struct host_copy *copy;
 
         if (request->nvme && object->flags & (INDEX_READING | INDEX_WRITING))
+                return true;
+        if (request->remote && object->flags & (INDEX_READING | INDEX_WRITING_POOL))
                 return true;
         if (!request->host || object->host == INDEX_NONE)
                 return false;
@@ -65,8 +68,9 @@ static bool remove_one(struct cache *cache, const struct removal_request *reques
 {
         bool in_host = request->host && object->host != INDEX_NONE;
         bool in_nvme = request->nvme && object->place.claim;
+        bool in_remote = request->remote && object->flags & INDEX_REMOTE_HERE;
 
-        if (!in_host && !in_nvme)
+        if (!in_host && !in_nvme && !in_remote)
                 return false;
         if (is_pinned(request, object) || is_in_use(cache, request, object)) {
                 result->kept++;
@@ -74,12 +78,13 @@ static bool remove_one(struct cache *cache, const struct removal_request *reques
         }
         result->objects++;
         result->bytes += object->raw_bytes;
-        if (request->host && request->nvme)
+        if (is_clear(request))
                 cache_drop(cache, object, METRICS_BY_ADMIN);
         else if (request->host)
                 cache_drop_host(cache, object, METRICS_BY_ADMIN);
         else
-                cache_drop_place(cache, object, METRICS_BY_ADMIN);
+                cache_drop_place(cache, object, in_nvme ? INDEX_NVME : INDEX_REMOTE,
+                                 METRICS_BY_ADMIN);
         return true;
 }
 

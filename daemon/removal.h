@@ -36,8 +36,9 @@ struct removal_request {
         struct digest digest; /* of that boundary */
         int32_t group;        /* of its objects, or REMOVAL_ANY */
         int32_t shard;
-        bool host; /* from these tiers */
+        bool host; /* from this tier, or from all three */
         bool nvme;
+        bool remote;
         void (*on_end)(struct session *session, uint64_t request,
                        const struct removal_result *result);
 };

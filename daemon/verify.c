@@ -6,7 +6,7 @@
 #include "daemon/daemon.h"
 #include "daemon/verify.h"
 
-#define READS_IN_FLIGHT   4u
+#define READS_IN_FLIGHT 4u
 /* Of one turn of the loop, those that fail at once included. */
 #define STARTS_PER_TURN   64u
 #define PROGRESS_EVERY_NS UINT64_C(200000000)
@@ -94,7 +94,7 @@ static void judge(struct verify_read *read, int result)
                 cache->metrics->tier_io_errors_total[METRICS_NVME]++;
         }
         cache->drop_reason = drop_reason_of_read(result);
-        cache_drop_place(cache, object, METRICS_UNREADABLE);
+        cache_drop_place(cache, object, INDEX_NVME, METRICS_UNREADABLE);
 }
 
 static void on_read(struct tier_read *tier_read, int result, const struct checksum_list *checksums)

@@ -16,6 +16,7 @@ struct kept {
         uint64_t claim;
         uint32_t n_reads;
         bool is_visible; /* its write has been completed */
+        bool is_foreign;
 };
 
 struct fake_store {
@@ -65,6 +66,9 @@ struct fake {
         bool asks_early; /* is_current(): at submission */
         uint32_t n_short;
         uint64_t read_bytes, written_bytes, io_errors, corrupt, stale;
+        int refused_reads;
+        uint32_t n_replaced;
+        uint64_t replaced_total;
         void (*on_closed)(void *user);
         void *on_closed_user;
 };
@@ -142,7 +146,7 @@ static int verify(const struct kept *kept, const struct tier_read *read)
         struct checksum_segment whole = {kept->bytes, kept->object.raw_bytes};
 
         if (!object_key_equal(&kept->object.key, read->key) ||
-            kept->object.generation != read->generation ||
+            (!kept->is_foreign && kept->object.generation != read->generation) ||
             kept->object.raw_bytes != read->raw_bytes ||
             checksum_total(&kept->checksums, read->key) != kept->checksums.total ||
             checksum_first_mismatch(&kept->checksums, &whole, 1) >= 0)
@@ -354,8 +358,11 @@ static int fake_write(struct tier *tier, struct tier_write *write)
 static int fake_read(struct tier *tier, struct tier_read *read)
 {
         struct fake *fake = (struct fake *)tier;
-        struct pending *pending = queue(fake, KIND_READ, &fake->reads);
+        struct pending *pending;
 
+        if (fake->refused_reads)
+                return fake->refused_reads;
+        pending = queue(fake, KIND_READ, &fake->reads);
         pending->kept = kept_at(read->place);
         pending->kept->n_reads++;
         pending->read = read;
@@ -422,6 +429,21 @@ static void fake_usage(struct tier *tier, struct tier_usage *ret_usage)
         };
 }
 
+static bool fake_is_own(const struct tier *tier, struct tier_place place)
+{
+        (void)tier;
+        return !kept_at(place)->is_foreign;
+}
+
+static void fake_replaced(struct tier *tier, const struct object_key *key, uint64_t checksum_total)
+{
+        struct fake *fake = (struct fake *)tier;
+
+        (void)key;
+        fake->n_replaced++;
+        fake->replaced_total = checksum_total;
+}
+
 static void on_idle_closed(uv_handle_t *handle)
 {
         struct fake *fake = handle->data;
@@ -452,6 +474,8 @@ int fake_tier_open(struct tier **ret_tier, uv_loop_t *loop, struct fake_store *s
                 .read = fake_read,
                 .forget = fake_forget,
                 .usage = fake_usage,
+                .is_own = fake_is_own,
+                .replaced = fake_replaced,
                 .sync = fake_sync,
                 .close = fake_close,
         };
@@ -523,6 +547,59 @@ void fake_tier_corrupt(struct tier *tier, struct tier_place place)
 {
         (void)tier;
         kept_at(place)->bytes[0] ^= 1;
+}
+
+struct tier_place fake_tier_appear(struct tier *tier, const struct tier_object *object,
+                                   uint8_t value)
+{
+        struct fake *fake = (struct fake *)tier;
+        struct checksum_list checksums;
+        struct checksum_segment whole = {malloc(object->raw_bytes), object->raw_bytes};
+        struct tier_segment segment = {(void *)(uintptr_t)whole.bytes, object->raw_bytes, 0};
+        struct kept *kept;
+
+        assert(whole.bytes);
+        memset(segment.bytes, value, object->raw_bytes);
+        checksum_compute(&checksums, &object->key, object->raw_bytes, &whole, 1);
+        kept = keep(fake->store, &(struct tier_write){.object = object,
+                                                      .checksums = &checksums,
+                                                      .segments = &segment,
+                                                      .n_segments = 1});
+        assert(kept);
+        free(segment.bytes);
+        kept->is_visible = kept->is_foreign = true;
+        fake->store->n_objects++;
+        fake->store->payload_bytes += object->raw_bytes;
+        if (tier->on_appeared)
+                tier->on_appeared(tier->on_shared_user, object, place_of(kept));
+        return place_of(kept);
+}
+
+void fake_tier_vanish(struct tier *tier, struct tier_place place, bool replaced,
+                      uint64_t checksum_total)
+{
+        struct fake *fake = (struct fake *)tier;
+        struct kept *kept = kept_at(place);
+        struct object_key key = kept->object.key;
+
+        assert(!kept->n_reads);
+        drop_kept(fake->store, kept);
+        tier->on_vanished(tier->on_shared_user, &key, place, replaced, checksum_total);
+}
+
+uint32_t fake_tier_n_replaced(const struct tier *tier)
+{
+        return ((const struct fake *)tier)->n_replaced;
+}
+
+uint64_t fake_tier_replaced_total(const struct tier *tier)
+{
+        return ((const struct fake *)tier)->replaced_total;
+}
+
+void fake_tier_refuse_reads(struct tier *tier, int result)
+{
+        ((struct fake *)tier)->refused_reads = result;
 }
 
 void fake_tier_set_full(struct tier *tier, bool full)

@@ -5,7 +5,7 @@
  * What it stores outlives the tier in a fake_store, so that a test can close, open and
  * recover. Completions come on later turns of the loop, in the order of submission, and
  * can be held back. Faults are switched by the functions below and act on what is
- * submitted after them.
+ * submitted after them. It can pass for one that others write to as well.
  */
 #pragma once
 
@@ -49,6 +49,22 @@ void fake_tier_corrupt(struct tier *tier, struct tier_place place);
 /* write() answers TIER_E_FULL, or TIER_E_PAUSED, until switched off again. */
 void fake_tier_set_full(struct tier *tier, bool full);
 void fake_tier_set_paused(struct tier *tier, bool paused);
+
+/*
+ * Another node has written an object full of @value, and the tier says so; or an object,
+ * anybody's, has gone from @place.
+ */
+struct tier_place fake_tier_appear(struct tier *tier, const struct tier_object *object,
+                                   uint8_t value);
+void fake_tier_vanish(struct tier *tier, struct tier_place place, bool replaced,
+                      uint64_t checksum_total);
+
+/* What was told by replaced(): how often, and the last checksum. */
+uint32_t fake_tier_n_replaced(const struct tier *tier);
+uint64_t fake_tier_replaced_total(const struct tier *tier);
+
+/* read() answers @result at once, until it is 0 again. */
+void fake_tier_refuse_reads(struct tier *tier, int result);
 
 /* The next @n forgets end with @result; their objects stay. */
 void fake_tier_fail_forgets(struct tier *tier, uint32_t n, int result);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cache_world.h"
+#include "daemon/remote_entry.h"
 #include "tests/support/fake_tier.h"
 
 #define PIECE_BYTES (UINT64_C(8) << 20)
@@ -12,7 +13,7 @@ struct cache cache;
 struct metrics metrics;
 unsigned n_forgotten;
 
-static struct fake_store *store;
+static struct fake_store *store, *pool;
 
 void world_spin(unsigned turns)
 {
@@ -47,6 +48,14 @@ void world_begin(void)
         wait_until(host_n_arenas(cache.host) == 2);
 }
 
+void world_add_remote(void)
+{
+        ck_assert(!fake_store_new(&pool, 32 * (OBJECT + 4096)));
+        ck_assert(!fake_tier_open(&cache.remote, &loop, pool));
+        cache.offers.write = PLACEMENT_WRITE_STORE;
+        remote_entries_listen(&cache);
+}
+
 static void on_closed(void *user)
 {
         *(bool *)user = true;
@@ -54,18 +63,21 @@ static void on_closed(void *user)
 
 void world_end(void)
 {
-        bool nvme_closed = false, host_closed = false;
+        bool nvme_closed = false, host_closed = false, remote_closed = !cache.remote;
 
         wait_until(transfers_are_idle(&cache.transfers) && !cache.n_forgetting);
         cache_deinit(&cache);
         cache.nvme->ops.close(cache.nvme, on_closed, &nvme_closed);
+        if (cache.remote)
+                cache.remote->ops.close(cache.remote, on_closed, &remote_closed);
         host_pool_close(cache.host, on_closed, &host_closed);
-        wait_until(nvme_closed && host_closed);
+        wait_until(nvme_closed && host_closed && remote_closed);
         uv_run(&loop, UV_RUN_DEFAULT);
         ck_assert(!uv_loop_close(&loop));
         index_free(cache.index);
         presence_table_free(cache.presence);
         fake_store_free(store);
+        pool = fake_store_free(pool);
 }
 
 struct object_key world_key(uint32_t n)
@@ -125,10 +137,10 @@ void world_on_forgotten(void *user, int result)
         n_forgotten++;
 }
 
-int world_put(uint32_t n, uint8_t value, bool replace, bool *ret_forgetting)
+static int put(const struct index_new_object *entry, uint32_t n, uint8_t value, bool replace,
+               bool *ret_forgetting)
 {
         struct object_key key = world_key(n);
-        struct index_new_object entry = world_entry(n, OBJECT);
         struct host_copy *copy;
         bool forgetting;
         int r;
@@ -138,10 +150,28 @@ int world_put(uint32_t n, uint8_t value, bool replace, bool *ret_forgetting)
                 return r;
         world_fill(copy, value);
         copy->state = HOST_COPY_READY;
-        r = cache_publish(&cache, copy, &entry, replace, world_on_forgotten, NULL,
+        r = cache_publish(&cache, copy, entry, replace, world_on_forgotten, NULL,
                           ret_forgetting ? ret_forgetting : &forgetting);
         host_copy_unuse(&cache.copies, copy);
         return r;
+}
+
+int world_put(uint32_t n, uint8_t value, bool replace, bool *ret_forgetting)
+{
+        struct index_new_object entry = world_entry(n, OBJECT);
+
+        return put(&entry, n, value, replace, ret_forgetting);
+}
+
+int world_put_child(uint32_t n, uint32_t parent, uint32_t tokens, uint8_t value)
+{
+        struct index_new_object entry = world_entry(n, OBJECT);
+
+        entry.parent_unknown = false;
+        if (parent)
+                entry.parent = world_key(parent).boundary;
+        entry.boundary_tokens = tokens;
+        return put(&entry, n, value, false, NULL);
 }
 
 struct host_copy *world_copy(uint32_t n)
@@ -157,6 +187,13 @@ bool world_is_below(uint32_t n)
         struct index_object *object = world_find(n);
 
         return object && object->place.claim;
+}
+
+bool world_is_in_pool(uint32_t n)
+{
+        struct index_object *object = world_find(n);
+
+        return object && index_object_is_in(object, INDEX_REMOTE);
 }
 
 struct host_copy *world_promote(uint32_t n)

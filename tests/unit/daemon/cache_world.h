@@ -33,6 +33,9 @@ extern unsigned n_forgotten; /* answers of world_on_forgotten() */
                 }                                                                                  \
         } while (0)
 
+/* Adds a pool of 32 MiB that takes what is worth it at once. */
+void world_add_remote(void);
+
 /* Fixture: everything that is stored goes down; at the end nothing is left waiting. */
 void world_begin(void);
 void world_end(void);
@@ -47,6 +50,7 @@ struct index_new_object world_entry(uint32_t n, uint64_t bytes);
 struct index_object *world_find(uint32_t n);
 struct host_copy *world_copy(uint32_t n);
 bool world_is_below(uint32_t n);
+bool world_is_in_pool(uint32_t n);
 uint64_t world_tier_objects(void);
 
 void world_fill(struct host_copy *copy, uint8_t value);
@@ -59,6 +63,9 @@ void world_on_forgotten(void *user, int result);
 int world_put(uint32_t n, uint8_t value, bool replace, bool *ret_forgetting);
 /* Object 1, in the tier alone. */
 void world_put_below(uint8_t value);
+
+/* Stores @n with a parent (0: a root) at @tokens. */
+int world_put_child(uint32_t n, uint32_t parent, uint32_t tokens, uint8_t value);
 
 /* Brings object @n up; the copy is returned with one use held. */
 struct host_copy *world_promote(uint32_t n);

@@ -50,13 +50,13 @@ START_TEST(write_behind_stops_when_paused_and_goes_on_when_ready)
 {
         fake_tier_set_paused(cache.nvme, true);
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
-        wait_until(cache.transfers.paused);
+        wait_until(cache.transfers.lanes[INDEX_NVME].paused);
         world_spin(20);
         ck_assert(!world_is_below(1));
         /* Host service goes on. */
         ck_assert_int_eq(world_put(2, 2, false, NULL), 0);
         fake_tier_set_paused(cache.nvme, false);
-        cache.transfers.paused = false; /* what the daemon does in on_ready */
+        transfers_tier_is_ready(&cache, INDEX_NVME); /* what the daemon does in on_ready */
         transfers_pump(&cache);
         wait_until(world_is_below(1) && world_is_below(2));
 }
@@ -138,11 +138,11 @@ START_TEST(a_stop_ends_what_waits_for_the_tier)
 {
         fake_tier_set_paused(cache.nvme, true);
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
-        wait_until(cache.transfers.paused);
+        wait_until(cache.transfers.lanes[INDEX_NVME].paused);
         ck_assert(!transfers_are_idle(&cache.transfers));
         transfers_stop(&cache);
         ck_assert(transfers_are_idle(&cache.transfers));
-        ck_assert_uint_eq(cache.transfers.down_bytes, 0);
+        ck_assert_uint_eq(cache.transfers.lanes[INDEX_NVME].down_bytes, 0);
 }
 END_TEST
 

@@ -202,16 +202,16 @@ START_TEST(a_layout_is_kept_once_and_unused_ones_make_way)
         used = enter(&cache, 2, 1);
         next = enter(&cache, 3, 1);
         last = enter(&cache, 4, 1);
-        layout_keeper_keep(&cache, unused);
-        layout_keeper_keep(&cache, unused);
+        layout_keeper_keep(&cache, INDEX_NVME, unused);
+        layout_keeper_keep(&cache, INDEX_NVME, unused);
         ck_assert_uint_eq(n_kept, 1);
-        layout_keeper_keep(&cache, used);
-        layout_keeper_keep(&cache, next);
+        layout_keeper_keep(&cache, INDEX_NVME, used);
+        layout_keeper_keep(&cache, INDEX_NVME, next);
         ck_assert_uint_eq(n_kept, 2);
         ck_assert(digest_equal(&kept[1], index_layout_id(cache.index, next)));
         ck_assert_uint_eq(index_layout_at(cache.index, unused)->kept_bytes, 0);
         /* All in use: it is not kept, and nothing else goes. */
-        layout_keeper_keep(&cache, last);
+        layout_keeper_keep(&cache, INDEX_NVME, last);
         ck_assert_uint_eq(n_kept, 2);
         ck_assert_uint_eq(index_layout_at(cache.index, last)->kept_bytes, 0);
         index_free(cache.index);
@@ -231,7 +231,7 @@ START_TEST(what_came_back_is_known_and_goes_when_nothing_needs_it)
         layout_keeper_on_layout(&cache, &layout);
         ck_assert_int_eq(index_layout(cache.index, 0, &layout.id, &number), 0);
         ck_assert_uint_eq(index_layout_at(cache.index, number)->state_groups, 1u << 2);
-        layout_keeper_keep(&cache, number);
+        layout_keeper_keep(&cache, INDEX_NVME, number);
         ck_assert_uint_eq(n_kept, 1);
         layout_keeper_forget_unused(&cache);
         ck_assert_uint_eq(n_kept, 0);
@@ -263,7 +263,7 @@ START_TEST(what_finds_no_memory_is_kept_for_the_next_start)
         ck_assert_uint_eq(n_kept, 1);
         /* An engine tells what it means: it need not be kept again. */
         ck_assert_int_eq(index_describe_layout(cache.index, number, encoding, length), 0);
-        layout_keeper_keep(&cache, number);
+        layout_keeper_keep(&cache, INDEX_NVME, number);
         ck_assert_uint_eq(n_kept, 1);
         layout_keeper_forget_unused(&cache);
         ck_assert_uint_eq(n_kept, 0);

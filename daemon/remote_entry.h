@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the remote tier says that the pool has: this node's objects from before the start,
+ * and other nodes', which come and go while it runs.
+ *
+ * An entry joins an object that is known here, or becomes one. What is this node's keeps its
+ * generation; what is others' gets one of this node when it comes, for generations are each
+ * node's own. Others' entries never push anything out: in a full index they find no place,
+ * are counted and are not known. When others replace an object, copies here that do not have
+ * the new checksum are wrong and go in the same turn.
+ *
+ * What comes from the pool was written by other machines: it is checked here once more for
+ * what the index takes for granted. Loop thread only.
+ */
+#pragma once
+
+#include "storage/tier.h"
+
+struct cache;
+
+/* From now on the remote tier reports what others do (before its recover()). */
+void remote_entries_listen(struct cache *cache);
+
+/* For tier_ops.recover; @user begins with a struct cache *. */
+void remote_entry_recovered(void *user, const struct tier_object *object, struct tier_place place);
