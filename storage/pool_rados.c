@@ -494,7 +494,7 @@ static int check_file(const char *what, const char *path, struct why *why)
         return err_raise(-errno);
 }
 
-static int check_options(const struct pool_rados_options *options, struct why *why)
+int pool_rados_check(const struct pool_rados_options *options, struct why *why)
 {
         const char *user = options->user ? options->user : "client.admin";
         int r;
@@ -553,7 +553,7 @@ int pool_rados_open(struct pool **ret_pool, uv_loop_t *loop,
                     const struct pool_rados_options *options, struct why *why)
 {
         struct rados_pool *pool;
-        int r = check_options(options, why);
+        int r = pool_rados_check(options, why);
 
         if (r < 0)
                 return r;

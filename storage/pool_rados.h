@@ -28,6 +28,9 @@ struct pool_rados_options {
         const char *prefix;       /* the namespace; nodes that share it share the pool */
 };
 
+/* Are the options right, as far as this machine alone can tell? As pool_rados_open(). */
+int pool_rados_check(const struct pool_rados_options *options, struct why *why);
+
 /*
  * Connects in the background: a cluster that is out of reach is no failure here. 0,
  * -ENOTSUP (a build without librados) or another negative errno for options that can never

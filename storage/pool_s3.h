@@ -25,6 +25,9 @@ struct pool_s3_options {
         bool allow_http;
 };
 
+/* Are the options right, as far as this machine alone can tell? As pool_s3_open(). */
+int pool_s3_check(const struct pool_s3_options *options, struct why *why);
+
 /*
  * Reads the credentials. 0, -ENOTSUP (a build without libcurl) or another negative errno
  * for options that can never be right, with @why filled.
