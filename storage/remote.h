@@ -10,6 +10,21 @@
  * more than its cap of bytes in the pool. Bundles of which too little is alive go whole,
  * what lived in them with them (on_vanished).
  *
+ * What its operations mean beyond tier.h:
+ *
+ * write   TIER_E_FULL when the cap or the index leaves no room (bundles that are to be
+ *         removed and not gone yet count), TIER_E_PAUSED while the pool is out of reach or
+ *         the index is rebuilt; on_ready follows both. -EFBIG for what fits no bundle. Ends
+ *         with TIER_E_CANCELLED as well when another node's copy was known first.
+ * forget  of what others wrote, forgets. Of our own: on_freed comes when the entry is off
+ *         the index; when that was the last of a bundle, or leaves less than half of it
+ *         alive, the bundle goes, and on_freed waits for the first attempt to remove it: it
+ *         then means room, unless the pool does not answer. So after TIER_E_FULL: forget
+ *         victims, best all of a prompt, until they make up the room that is missing, and
+ *         try again at each on_freed, or at on_ready when the pool came late.
+ * usage   used_bytes, payload_bytes and objects count our own.
+ * is_own  from the place alone.
+ *
  * The pool may be slow, wrong or gone: each request has a deadline, a breaker opens after
  * repeated failure (writes are refused with TIER_E_PAUSED, reads fail at once with
  * -EHOSTDOWN, which is a miss) and probes until it is back. Local tiers never wait.
@@ -33,6 +48,7 @@
 #define REMOTE_LINGER_MS_DEFAULT    100u
 #define REMOTE_DEADLINE_MS_DEFAULT  10000u
 #define REMOTE_POLL_MS_DEFAULT      2000u
+#define REMOTE_QUEUE_DEPTH_DEFAULT  16u
 
 struct remote_options {
         struct pool *pool;         /* the tier's from a successful open on: closed with it */
@@ -45,7 +61,7 @@ struct remote_options {
         uint32_t poll_ms;          /* others' journals are looked at so often; 0: the default */
         uint64_t read_bytes_per_s; /* caps; 0: none */
         uint64_t write_bytes_per_s;
-        uint32_t queue_depth; /* requests in flight; 0: 16 */
+        uint32_t queue_depth; /* gets, puts and removes in flight, each; 0: the default */
         const char *host;     /* this node's name for people; NULL: gethostname() */
         /* Something that a person should know; may be NULL. */
         void (*on_notice)(void *user, const char *text);
@@ -63,14 +79,16 @@ int remote_open(struct tier **ret_tier, uv_loop_t *loop, const struct remote_opt
 /* What tier_usage does not say. */
 struct remote_usage {
         uint8_t node[16];
-        uint64_t entries; /* of the index */
-        uint64_t own_bundles;
-        uint64_t own_bytes;  /* in the pool; capacity_bytes is the cap */
-        uint64_t dead_bytes; /* of these, not referred to any more */
-        uint64_t nodes;      /* with a journal, this one included */
+        uint64_t entries;           /* of the index */
+        uint64_t own_bundles;       /* with objects that can be read */
+        uint64_t condemned_bundles; /* own ones that are to be removed */
+        uint64_t own_bytes;         /* in the pool; capacity_bytes is the cap */
+        uint64_t dead_bytes;        /* of these, not referred to any more */
+        uint64_t nodes;             /* with a journal, this one included */
         uint64_t journal_segments_read;
         uint64_t journal_segments_written;
         uint64_t journal_damaged; /* segments that were skipped */
+        uint64_t entries_refused; /* what others stored and found no place in the index */
         uint64_t stale_entries;   /* reads that found the bundle gone */
         uint64_t read_requests;   /* gets, after neighbours were merged */
         uint64_t timeouts;
