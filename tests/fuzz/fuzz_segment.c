@@ -20,6 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_accepted(const struct segment_header *header)
 {
+        struct encoding_table table;
         struct checksum_list list;
         uint64_t units = 0;
 
@@ -34,6 +35,11 @@ static void check_accepted(const struct segment_header *header)
         segment_get_checksums(header, &list);
         REQUIRE(list.n_pieces && list.n_pieces <= CHECKSUM_PIECES_MAX);
         REQUIRE((uint64_t)list.n_pieces * list.piece_bytes >= list.raw_bytes);
+        if (!header->codec)
+                return;
+        segment_get_encoding(header, &table);
+        REQUIRE(encoding_table_is_sane(&table, header->raw_bytes));
+        REQUIRE(encoding_offset(&table, table.n_pieces) == header->stored_bytes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
