@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A pool (pool.h) on S3, by libcurl's multi interface on the loop: AWS, MinIO, radosgw.
- * Requests are signed with SigV4; credentials come from a file or the environment
- * (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN) and appear nowhere else.
+ *
+ * Requests are signed with SigV4 by libcurl; payloads are not, as objects carry checksums.
+ * Credentials come from a file or the environment (AWS_ACCESS_KEY_ID,
+ * AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN) and appear nowhere else; a file is read again
+ * when the server refuses what it held. Proxies are those of the environment, as libcurl
+ * takes them.
+ *
+ * POOL_EXCLUSIVE needs a server that knows If-None-Match on a put. There are no hints: nodes
+ * poll. A request that is late is taken from libcurl, which then has no part of it left.
  */
 #pragma once
 

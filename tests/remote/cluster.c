@@ -26,7 +26,7 @@ struct pool_s3_options cluster_s3_options(void)
 {
         return (struct pool_s3_options){
                 .endpoint = need("KVTIER_TEST_S3_ENDPOINT"),
-                .bucket = "kv",
+                .bucket = "kvtier",
                 .credentials_path = need("KVTIER_TEST_S3_CREDENTIALS"),
                 .path_style = true,
                 .allow_http = true,
