@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The devices of a port, and their memory windows. Inside the transport; helper thread, but
+ * for open and close.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include <infiniband/verbs.h>
+
+#include "base/error.h"
+
+struct rdma_port;
+
+#define RDMA_DEVICES_MAX 16u
+
+struct rdma_window {
+        struct ibv_mw *mw;
+        LIST_ENTRY(rdma_window) link; /* while it is free */
+};
+LIST_HEAD(rdma_window_list, rdma_window);
+
+struct rdma_device {
+        struct ibv_context *context;
+        struct ibv_pd *pd;
+        struct ibv_comp_channel *channel;
+        struct ibv_device_attr attr;
+        uint64_t message_max; /* bytes of one work request */
+        bool has_windows;
+        struct rdma_window_list windows; /* helper: bound to nothing, for the next grant */
+        uint32_t n_windows;
+};
+
+/* 0, RDMA_E_ABSENT or negative. */
+int rdma_devices_open(struct rdma_port *port, struct why *why);
+void rdma_devices_close(struct rdma_port *port);
+struct rdma_device *rdma_device_find(struct rdma_port *port, const struct ibv_context *context);
+struct rdma_window *rdma_window_new(struct rdma_port *port, struct rdma_device *device);
+/* Keeps it for later: it is bound to nothing. */
+void rdma_window_put(struct rdma_port *port, struct rdma_device *device,
+                     struct rdma_window *window);
+/* Ends what it may be bound to. */
+void rdma_window_free(struct rdma_port *port, struct rdma_window *window);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/rdma_queue.h"
+
+/*
+ * What peers may do is a matter of windows; the region itself is closed to them, but where
+ * a device has no windows and its owner has said that whole regions may be opened.
+ */
+static int access_of(const struct rdma_port *port, const struct rdma_device *device)
+{
+        const int whole = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+
+        if (device->has_windows)
+                return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+        return IBV_ACCESS_LOCAL_WRITE | (port->options.whole_regions ? whole : 0);
+}
+
+static void deregister(struct rdma_region *region)
+{
+        for (uint32_t i = 0; i < region->port->n_devices; i++) {
+                if (!region->mrs[i])
+                        continue;
+                ibv_dereg_mr(region->mrs[i]);
+                rdma_count(region->port, regions, -1);
+        }
+        free(region);
+}
+
+int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, void *base,
+                    size_t length)
+{
+        struct rdma_region *region = calloc(1, sizeof(*region));
+
+        if (!region)
+                return err_raise(-ENOMEM);
+        region->port = port;
+        region->base = base;
+        region->length = length;
+        for (uint32_t i = 0; i < port->n_devices; i++) {
+                struct rdma_device *device = &port->devices[i];
+
+                region->mrs[i] = ibv_reg_mr(device->pd, base, length, access_of(port, device));
+                if (!region->mrs[i]) {
+                        int error = errno;
+
+                        deregister(region);
+                        return err_raise(-error);
+                }
+                rdma_count(port, regions, 1);
+        }
+        *ret_region = region;
+        return 0;
+}
+
+int rdma_region_free(struct rdma_region *region)
+{
+        if (!region)
+                return 0;
+        if (region->n_users)
+                return RDMA_E_BUSY;
+        deregister(region);
+        return 0;
+}
