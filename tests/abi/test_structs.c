@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rdma_frame.h"
 #include "proto/presence.h"
 #include "proto/wire.h"
 #include "storage/bundle.h"
@@ -450,6 +451,52 @@ static const struct field journal_node_block_fields[] = {
         FIELD(journal_node_block, reserved, 164, 92),
 };
 
+static const struct field rdma_frame_fields[] = {
+        FIELD(rdma_frame, magic, 0, 4),
+        FIELD(rdma_frame, kind, 4, 2),
+        FIELD(rdma_frame, reserved, 6, 2),
+        FIELD(rdma_frame, length, 8, 4),
+        FIELD(rdma_frame, returned, 12, 4),
+};
+
+static const struct field rdma_frame_hello_fields[] = {
+        FIELD(rdma_frame_hello, frame, 0, 16),
+        FIELD(rdma_frame_hello, protocol, 16, 4),
+        FIELD(rdma_frame_hello, major, 20, 2),
+        FIELD(rdma_frame_hello, minor, 22, 2),
+        FIELD(rdma_frame_hello, id, 24, 16),
+        FIELD(rdma_frame_hello, expected_id, 40, 16),
+        FIELD(rdma_frame_hello, nonce, 56, 32),
+        FIELD(rdma_frame_hello, n_credits, 88, 4),
+        FIELD(rdma_frame_hello, message_bytes, 92, 4),
+        FIELD(rdma_frame_hello, reserved, 96, 8),
+        FIELD(rdma_frame_hello, domain, 104, 64),
+};
+
+static const struct field rdma_frame_challenge_fields[] = {
+        FIELD(rdma_frame_challenge, frame, 0, 16),
+        FIELD(rdma_frame_challenge, protocol, 16, 4),
+        FIELD(rdma_frame_challenge, major, 20, 2),
+        FIELD(rdma_frame_challenge, minor, 22, 2),
+        FIELD(rdma_frame_challenge, id, 24, 16),
+        FIELD(rdma_frame_challenge, nonce, 40, 32),
+        FIELD(rdma_frame_challenge, n_credits, 72, 4),
+        FIELD(rdma_frame_challenge, message_bytes, 76, 4),
+        FIELD(rdma_frame_challenge, reserved, 80, 8),
+};
+
+static const struct field rdma_frame_proof_fields[] = {
+        FIELD(rdma_frame_proof, frame, 0, 16),
+        FIELD(rdma_frame_proof, mac, 16, 32),
+};
+
+static const struct field rdma_frame_refused_fields[] = {
+        FIELD(rdma_frame_refused, frame, 0, 16),
+        FIELD(rdma_frame_refused, end, 16, 4),
+        FIELD(rdma_frame_refused, reserved, 20, 4),
+        FIELD(rdma_frame_refused, why, 24, 128),
+};
+
 static const struct layout_rule rules[] = {
         RULE(digest, 32),
         RULE(object_key, 72),
@@ -488,6 +535,11 @@ static const struct layout_rule rules[] = {
         RULE(journal_head, 64),
         RULE(journal_record_head, 8),
         RULE(journal_node_block, 256),
+        RULE(rdma_frame, 16),
+        RULE(rdma_frame_hello, 168),
+        RULE(rdma_frame_challenge, 88),
+        RULE(rdma_frame_proof, 48),
+        RULE(rdma_frame_refused, 152),
 };
 
 /* clang-format on */
