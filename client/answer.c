@@ -117,26 +117,35 @@ static bool take_ending(struct kvt_session *session, struct kvt__call *call, str
         return true;
 }
 
+/* What has become of an object that nobody holds. */
+static bool take_told(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item,
+                      const struct wire_result_item *from)
+{
+        if (from->status == KVT_PENDING) {
+                kvt__session_break(session, "the daemon sent an impossible result: PENDING");
+                return false;
+        }
+        if (call->is_done)
+                return true;
+        item->status = from->status;
+        item->is_final = true;
+        kvt__item_changed(call, item);
+        return true;
+}
+
 static bool take_marked(struct kvt_session *session, struct kvt__call *call, struct kvt__item *item,
                         const struct wire_result_item *from)
 {
         size_t index = (size_t)(item - call->items);
 
-        if (from->status == KVT_PENDING) {
-                kvt__session_break(session, "the daemon sent an impossible result: PENDING");
+        if (!take_told(session, call, item, from))
                 return false;
-        }
         if (call->mark == WIRE_MARK_PIN && from->status == KVT_OK)
                 kvt__pins_keep(&session->pins, &call->pins[index]);
         else if (call->mark == WIRE_MARK_PIN && call->is_internal)
                 kvt__pins_lose(&session->pins, &call->pins[index]->digest);
         else if (call->mark == WIRE_MARK_UNPIN)
                 kvt__pins_drop(&session->pins, &call->pins[index]->digest);
-        if (call->is_done)
-                return true;
-        item->status = from->status;
-        item->is_final = true;
-        kvt__item_changed(call, item);
         return true;
 }
 
@@ -149,6 +158,8 @@ static bool take_result(struct kvt_session *session, struct kvt__call *call, str
                 return take_granting(session, call, item, from, extents, pieces);
         if (call->kind == WIRE_MARK)
                 return take_marked(session, call, item, from);
+        if (call->kind == WIRE_PREFETCH)
+                return take_told(session, call, item, from);
         return take_ending(session, call, item, from);
 }
 

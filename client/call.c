@@ -28,6 +28,11 @@ bool kvt__kind_grants(uint16_t kind)
         return kind == WIRE_RESERVE || kind == WIRE_ACQUIRE || kind == WIRE_ADOPT;
 }
 
+bool kvt__kind_loads(uint16_t kind)
+{
+        return kind == WIRE_ACQUIRE || kind == WIRE_ADOPT || kind == WIRE_PREFETCH;
+}
+
 static bool kind_ends(uint16_t kind)
 {
         return kind == WIRE_COMMIT || kind == WIRE_ABORT || kind == WIRE_RELEASE;
@@ -293,7 +298,7 @@ static void expire(struct kvt_session *session, struct kvt__call *call)
         if (target && !target->is_done)
                 kvt__call_abandon(session, target, KVT_CANCELLED);
         kvt__call_abandon(session, call, KVT_TIMEOUT);
-        if (kvt__kind_grants(call->kind))
+        if (kvt__kind_grants(call->kind) || call->kind == WIRE_PREFETCH)
                 kvt__stop(session, call);
 }
 
@@ -348,7 +353,7 @@ void kvt__calls_cancel(struct kvt_session *session)
                         continue;
                 call->is_reported = false;
                 kvt__call_abandon(session, call, KVT_CANCELLED);
-                if (kvt__kind_grants(call->kind))
+                if (kvt__kind_grants(call->kind) || call->kind == WIRE_PREFETCH)
                         kvt__stop(session, call);
         }
 }

@@ -63,6 +63,7 @@ struct kvt__call {
         uint32_t status;
         uint32_t n_granted, n_resident, n_fitting;
         uint8_t token[16];
+        const char *hint;        /* PREFETCH: the caller's, for as long as it is submitted */
         uint32_t mark;           /* MARK: PIN, UNPIN, or 0: reclaim, as each object says */
         struct kvt__pin **pins;  /* MARK: PIN, UNPIN: of each object; else NULL */
         struct kvt__call *owner;      /* completes for this record; NULL: for the caller */
@@ -89,6 +90,8 @@ struct kvt__calls {
 
 /* Objects whose grants make leases of the caller's. */
 bool kvt__kind_grants(uint16_t kind);
+/* Those that want stored bytes. */
+bool kvt__kind_loads(uint16_t kind);
 
 /* NULL when there is no memory. All items live, none final. */
 struct kvt__call *kvt__call_new(uint16_t kind, const struct kvt_call *options,

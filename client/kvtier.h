@@ -445,6 +445,24 @@ KVT_API enum kvt_status kvt_release(struct kvt_session *session, const struct kv
                                     struct kvt_object *objects, size_t n, uint64_t *ret_call);
 
 /*
+ * Brings objects into host memory while the request that needs them still waits in the engine's
+ * queue: out of a lower tier, or from the memory of another node. @hint: the peer that may have
+ * what this node has not, as `peers` in its daemon's config names it; NULL: none. Of an object
+ * @digest, @group and @shard are read; kvt_boundary_objects() fills them in. With KVT_CALL_WAIT
+ * also what that peer does not have yet, as it is committed there, until timeout_ns has passed:
+ * such objects count as reserved here, so that a kvt_acquire() with KVT_CALL_WAIT waits for them.
+ *
+ * One completion, when nothing is on its way any more. Per object: KVT_OK (in host memory:
+ * a hint, as with match), KVT_MISS, KVT_BUSY (no room), KVT_TOO_LARGE (more than can be leased at
+ * a time), KVT_CORRUPT, KVT_IO_ERROR, KVT_TIMEOUT; KVT_UNAVAILABLE: the peer does not answer;
+ * KVT_UNSUPPORTED: the config names no such peer. The call's status is the first that is not
+ * KVT_OK. Nothing is leased. A cancel or deadline stops what has not begun to move.
+ */
+KVT_API enum kvt_status kvt_prefetch(struct kvt_session *session, const struct kvt_call *call,
+                                     const char *hint, struct kvt_object *objects, size_t n,
+                                     uint64_t *ret_call);
+
+/*
  * Marks, which concern boundaries: of each object only @digest is read, and @flags by
  * kvt_reclaim(); @status is written, and is KVT_MISS when nothing is known of the boundary.
  * The call's status is the first that is not KVT_OK. A call that timed out is undecided.

@@ -17,7 +17,11 @@ struct batch {
         struct kvt_session *session;
         struct message_builder builder;
         size_t fixed_bytes;
-        struct wire_adopt fixed; /* a wire_batch, and the token of ADOPT */
+        union {
+                struct wire_batch batch; /* the others begin with it */
+                struct wire_adopt adopt;
+                struct wire_prefetch prefetch;
+        } fixed;
 };
 
 static void start_message(struct batch *batch)
@@ -132,14 +136,16 @@ static uint32_t merge_pages(const struct kvt_object *object,
         return n;
 }
 
-static bool add_keys(struct batch *batch, const struct kvt_object *objects, uint32_t n)
+static bool add_keys(struct batch *batch, const struct kvt__call *call)
 {
-        for (uint32_t i = 0; i < n; i++) {
-                struct wire_key_item item = {.group = objects[i].group, .shard = objects[i].shard};
+        for (uint32_t i = 0; i < call->n; i++) {
+                const struct kvt_object *object = &call->objects[i];
+                struct wire_key_item item = {.group = object->group, .shard = object->shard};
                 struct wire_page_run runs[WIRE_RUNS_MAX];
 
-                memcpy(&item.boundary, &objects[i].digest, sizeof(item.boundary));
-                item.n_runs = merge_pages(&objects[i], runs);
+                memcpy(&item.boundary, &object->digest, sizeof(item.boundary));
+                if (call->kind != WIRE_PREFETCH)
+                        item.n_runs = merge_pages(object, runs);
                 if (!add(batch, &item, sizeof(item), runs, item.n_runs * sizeof(runs[0])))
                         return false;
         }
@@ -204,7 +210,8 @@ static bool add_items(struct batch *batch, const struct kvt__call *call)
                 return add_reserves(batch, call);
         case WIRE_ACQUIRE:
         case WIRE_ADOPT:
-                return add_keys(batch, call->objects, call->n);
+        case WIRE_PREFETCH:
+                return add_keys(batch, call);
         case WIRE_COMMIT:
                 return add_commits(batch, call);
         case WIRE_MARK:
@@ -229,9 +236,9 @@ void kvt__send_call(struct kvt_session *session, struct kvt__call *call, uint64_
 
         batch_init(&batch, session, call->is_doomed ? WIRE_ABORT : call->kind, call->id,
                    call->n_live);
-        if (kvt__kind_grants(call->kind) || call->kind == WIRE_MARK)
+        if (kvt__kind_grants(call->kind) || call->kind == WIRE_MARK || call->kind == WIRE_PREFETCH)
                 fixed->layout = session->layout;
-        if (call->kind == WIRE_ACQUIRE || call->kind == WIRE_ADOPT) {
+        if (kvt__kind_loads(call->kind)) {
                 fixed->flags = acquire_flags(call->flags);
                 if (call->flags & KVT_CALL_WAIT)
                         fixed->timeout_ns = timeout_ns;
@@ -240,7 +247,10 @@ void kvt__send_call(struct kvt_session *session, struct kvt__call *call, uint64_
         }
         if (call->kind == WIRE_ADOPT) {
                 batch.fixed_bytes = sizeof(struct wire_adopt);
-                memcpy(batch.fixed.token, call->token, sizeof(call->token));
+                memcpy(batch.fixed.adopt.token, call->token, sizeof(call->token));
+        } else if (call->kind == WIRE_PREFETCH) {
+                batch.fixed_bytes = sizeof(struct wire_prefetch);
+                memcpy(batch.fixed.prefetch.hint, call->hint, strlen(call->hint));
         }
         call->is_on_wire = true;
         start_message(&batch);
@@ -377,7 +387,7 @@ static enum kvt_status admit(struct kvt_session *session)
 /* KVT_OK: the daemon is asked. Else the answer that every object gets in its place. */
 static enum kvt_status answer_here(const struct kvt_session *session, const struct kvt__call *call)
 {
-        bool loads = call->kind == WIRE_ACQUIRE || call->kind == WIRE_ADOPT;
+        bool loads = kvt__kind_loads(call->kind);
         uint32_t forbidden = loads ? KVT_OPEN_NO_LOADS : KVT_OPEN_NO_STORES;
 
         /* An end of pins is no store: unsent, it would leave the daemon with them. */
@@ -471,6 +481,30 @@ enum kvt_status kvt_adopt(struct kvt_session *session, const struct kvt_call *ca
         return status == KVT_OK
                        ? submit_grant(session, WIRE_ADOPT, &options, token, objects, n, ret_call)
                        : status;
+}
+
+enum kvt_status kvt_prefetch(struct kvt_session *session, const struct kvt_call *call,
+                             const char *hint, struct kvt_object *objects, size_t n,
+                             uint64_t *ret_call)
+{
+        struct kvt_call options;
+        enum kvt_status status = kvt__check_call(session, &options, call, objects, n);
+        struct kvt__call *submitted;
+
+        if (status != KVT_OK)
+                return status;
+        if (options.flags & ~(KVT_CALL_WAITED | KVT_CALL_WAIT | KVT_CALL_BYPASS))
+                return KVT_UNSUPPORTED;
+        if (hint && strlen(hint) >= WIRE_HINT_MAX)
+                return KVT_INVALID;
+        submitted = kvt__call_new(WIRE_PREFETCH, &options, objects, n);
+        if (!submitted)
+                return KVT_NO_MEMORY;
+        submitted->hint = hint ? hint : "";
+        status = kvt__submit(session, submitted, options.timeout_ns, ret_call);
+        if (status != KVT_OK)
+                free(submitted);
+        return status;
 }
 
 /* ---- calls that end leases ---- */

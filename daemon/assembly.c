@@ -42,6 +42,9 @@ static struct assembly *begin(const struct wire_batch *part)
         if (part->header.kind == WIRE_ADOPT)
                 memcpy(assembly->token, ((const struct wire_adopt *)part)->token,
                        sizeof(assembly->token));
+        else if (part->header.kind == WIRE_PREFETCH)
+                memcpy(assembly->hint, ((const struct wire_prefetch *)part)->hint,
+                       sizeof(assembly->hint));
         return assembly;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Assembly of a request that must be seen whole before it can be decided: an acquire, an
- * adopt, marks, and the commit of a set. Its parts come one after another on the socket; another
- * request in between is a breach of the protocol.
+ * adopt, a prefetch, marks, and the commit of a set. Its parts come one after another on the
+ * socket; another request in between is a breach of the protocol.
  */
 #pragma once
 
@@ -30,10 +30,11 @@ struct assembly {
         uint16_t kind;
         struct wire_batch batch;      /* of the first part */
         uint8_t token[16];            /* ADOPT */
+        char hint[WIRE_HINT_MAX];     /* PREFETCH */
         uint32_t n;                   /* items so far */
         uint32_t n_pieces;            /* COMMIT: checksums so far */
         struct wire_mark_item *marks; /* MARK */
-        struct wire_key_item *keys;   /* ACQUIRE, ADOPT */
+        struct wire_key_item *keys;   /* ACQUIRE, ADOPT, PREFETCH */
         struct wire_page_run *runs;   /* ACQUIRE: those of all keys, in order; or NULL */
         uint32_t n_runs;
         uint32_t room_for_runs;

@@ -174,6 +174,7 @@ static void on_turn(uv_check_t *check)
         sessions_reap(daemon);
         removal_go_on(daemon);
         marks_go_on(daemon);
+        prefetches_go_on(daemon);
         verify_go_on(daemon);
         if (daemon->phase == DAEMON_DRAINING && is_drained(daemon))
                 stop(daemon, "drained");
@@ -561,6 +562,7 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
         TAILQ_INIT(&daemon->sessions);
         TAILQ_INIT(&daemon->questions);
         marks_init(&daemon->marks);
+        prefetches_init(&daemon->prefetches);
         start_pulse(daemon);
         r = getrandom(daemon->boot_id, sizeof(daemon->boot_id), 0) == sizeof(daemon->boot_id)
                     ? start(daemon, arguments->format, &why)

@@ -22,6 +22,7 @@
 #include "daemon/lease.h"
 #include "daemon/mark.h"
 #include "daemon/metrics.h"
+#include "daemon/prefetch.h"
 #include "daemon/presence_table.h"
 #include "daemon/session.h"
 #include "proto/wire.h"
@@ -71,6 +72,7 @@ struct daemon {
         struct verify *verify;   /* kvtierctl verify: one at a time */
         struct removal *removal; /* kvtierctl evict, clear: one at a time */
         struct marks marks;
+        struct prefetches prefetches;
         struct recent_question_list questions; /* of kvtierctl why, to sessions */
         uint32_t n_questions;
         uint64_t last_ticket; /* of a question */

@@ -15,6 +15,7 @@
 #include "daemon/handshake.h"
 #include "daemon/load.h"
 #include "daemon/mark.h"
+#include "daemon/prefetch.h"
 #include "daemon/store.h"
 
 /* One status for a whole request that is not looked into. */
@@ -53,7 +54,7 @@ static void copies_ended(struct session *session, const struct wire_copies_ended
 static bool names_objects(uint16_t kind)
 {
         return kind == WIRE_RESERVE || kind == WIRE_ACQUIRE || kind == WIRE_ADOPT ||
-               kind == WIRE_MARK;
+               kind == WIRE_MARK || kind == WIRE_PREFETCH;
 }
 
 static void dispatch_batch(struct session *session, const struct wire_batch *batch)
@@ -88,6 +89,9 @@ static void dispatch_batch(struct session *session, const struct wire_batch *bat
         case WIRE_MARK:
                 mark_request(session, batch);
                 return;
+        case WIRE_PREFETCH:
+                prefetch_request(session, batch);
+                return;
         default:
                 load_release(session, batch);
                 return;
@@ -98,7 +102,7 @@ static bool is_batch(uint16_t kind)
 {
         return kind == WIRE_RESERVE || kind == WIRE_COMMIT || kind == WIRE_ABORT ||
                kind == WIRE_ACQUIRE || kind == WIRE_ADOPT || kind == WIRE_RELEASE ||
-               kind == WIRE_MARK;
+               kind == WIRE_MARK || kind == WIRE_PREFETCH;
 }
 
 void dispatch_message(struct session *session, const struct wire_header *header)

@@ -11,6 +11,7 @@
 #include "daemon/daemon.h"
 #include "daemon/load.h"
 #include "daemon/mark.h"
+#include "daemon/prefetch.h"
 
 /* ---- answers ---- */
 
@@ -45,7 +46,7 @@ void load_refuse(struct session *session, uint64_t request, uint32_t status)
         answer_end(&answer, false);
 }
 
-static uint32_t status_of_failure(int failure)
+uint32_t load_failure_status(int failure)
 {
         switch (failure) {
         case TIER_E_CORRUPT:
@@ -109,7 +110,7 @@ static void finish_item(struct load_item *item)
         if (copy->state == HOST_COPY_READY) {
                 answer_loaded(load, &answer, lease, item->index, &item->pages);
         } else {
-                answer_status(&answer, item->index, status_of_failure(copy->failure));
+                answer_status(&answer, item->index, load_failure_status(copy->failure));
                 lease_end(&session->daemon->leases, lease);
         }
         answer_end(&answer, load->n_left);
@@ -183,7 +184,7 @@ static void answer_granted(struct load *load, struct answer *answer, struct leas
         if (copy->state == HOST_COPY_READY && !copy_is_complete(copy, with_checksums))
                 r = transfer_hash(&session->daemon->cache, copy);
         if (copy->state == HOST_COPY_FAILED) {
-                answer_status(answer, index, status_of_failure(copy->failure));
+                answer_status(answer, index, load_failure_status(copy->failure));
                 lease_end(&session->daemon->leases, lease);
         } else if (copy_is_complete(copy, with_checksums) || r) {
                 answer_loaded(load, answer, lease, index, pages);
@@ -368,6 +369,7 @@ void load_cancel(struct session *session, const struct wire_cancel *cancel)
         }
         acquire_cancel_waiting(session, cancel->target);
         mark_cancel(session, cancel->target);
+        prefetch_cancel(session, cancel->target);
         if (commit_cancel(session, cancel->target, cancel->header.request))
                 return;
         /* Everything else was answered before this message was read. */

@@ -79,5 +79,8 @@ void load_cancel(struct session *session, const struct wire_cancel *cancel);
 /* Answers an acquire or adopt of which nothing was looked at: nothing is granted. */
 void load_refuse(struct session *session, uint64_t request, uint32_t status);
 
+/* What is answered for a copy that failed to arrive. */
+uint32_t load_failure_status(int failure);
+
 /* The socket is gone: nothing is answered any more; leases stay. */
 void loads_hang_up(struct session *session);

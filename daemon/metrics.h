@@ -28,7 +28,8 @@
         X(METRICS_ABORT, "abort")                                                                  \
         X(METRICS_ACQUIRE, "acquire")                                                              \
         X(METRICS_ADOPT, "adopt")                                                                  \
-        X(METRICS_RELEASE, "release")
+        X(METRICS_RELEASE, "release")                                                              \
+        X(METRICS_PREFETCH, "prefetch")
 
 #define METRICS_REMOVALS(X)                                                                        \
         X(METRICS_FOR_SPACE, "space")       /* made room */                                        \

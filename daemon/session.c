@@ -18,6 +18,7 @@
 #include "daemon/handshake.h"
 #include "daemon/load.h"
 #include "daemon/mark.h"
+#include "daemon/prefetch.h"
 #include "daemon/peer.h"
 #include "daemon/session.h"
 
@@ -393,6 +394,7 @@ static void close_socket(struct session *session)
         session->state = SESSION_QUARANTINED;
         loads_hang_up(session);
         marks_hang_up(session);
+        prefetches_hang_up(session);
         retire_leases(session);
         admin_hang_up(session);
         attach_end(session);

@@ -111,7 +111,8 @@ struct session {
         struct session_command command;
         struct assembly *assembly; /* a request whose last part has not come */
         struct pin_set pins;
-        uint32_t n_mark_items;    /* of its marks that are not done */
+        uint32_t n_mark_items;     /* of its marks that are not done */
+        uint32_t n_prefetch_items; /* ... and of its prefetches */
         bool no_loads, no_stores; /* as it said when it attached */
 
         uint64_t stored_objects, stored_bytes, loaded_objects, loaded_bytes;

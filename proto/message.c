@@ -90,9 +90,16 @@ void message_set_more(struct message_builder *builder, bool more)
 
 static uint32_t records_offset(uint16_t kind)
 {
-        if (kind == WIRE_RESULT)
+        switch (kind) {
+        case WIRE_RESULT:
                 return sizeof(struct wire_header);
-        return kind == WIRE_ADOPT ? sizeof(struct wire_adopt) : sizeof(struct wire_batch);
+        case WIRE_ADOPT:
+                return sizeof(struct wire_adopt);
+        case WIRE_PREFETCH:
+                return sizeof(struct wire_prefetch);
+        default:
+                return sizeof(struct wire_batch);
+        }
 }
 
 void message_cursor_init(struct message_cursor *cursor, const void *packet)

@@ -189,10 +189,12 @@ static int check_batch(struct check *check)
 {
         const struct wire_batch *batch = (const void *)check->packet;
         uint16_t kind = batch->header.kind;
-        bool reads = kind == WIRE_ACQUIRE || kind == WIRE_ADOPT;
+        bool reads = kind == WIRE_ACQUIRE || kind == WIRE_ADOPT || kind == WIRE_PREFETCH;
         uint32_t known = WIRE_ACQUIRE_WAIT | WIRE_ACQUIRE_PARTIAL | WIRE_ACQUIRE_CHECKSUMS |
                          WIRE_ACQUIRE_RESIDENT;
 
+        if (kind == WIRE_PREFETCH)
+                known = WIRE_PREFETCH_WAIT;
         check_flags(check, "part", 0, batch->flags, reads ? known : 0);
         if (batch->set && kind != WIRE_RESERVE && kind != WIRE_COMMIT && kind != WIRE_ABORT)
                 return invalid(check, "set is %llu, expected 0", (unsigned long long)batch->set);
@@ -311,6 +313,16 @@ static int check_keys(struct check *check)
                         r = check_runs(check, runs, item->n_runs, i);
         }
         return r;
+}
+
+_Static_assert(WIRE_PREFETCH_WAIT == WIRE_ACQUIRE_WAIT, "check_batch() knows one of them");
+
+static int check_prefetch(struct check *check)
+{
+        const struct wire_prefetch *prefetch = (const void *)check->packet;
+        int r = check_string(check, "hint", prefetch->hint, sizeof(prefetch->hint));
+
+        return r ? r : check_keys(check);
 }
 
 /* One thing at a time, or the two parts of a reclaim. */
@@ -527,6 +539,8 @@ static const struct kind {
                        check_marks},
         [WIRE_RECENT] = {sizeof(struct wire_recent), KIND_REQUEST, check_recent},
         [WIRE_MATCHES] = {sizeof(struct wire_matches), KIND_ITEMS | KIND_REQUEST, check_matches},
+        [WIRE_PREFETCH] = {sizeof(struct wire_prefetch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                           check_prefetch},
 };
 
 static const struct kind *find_kind(uint16_t number)

@@ -55,7 +55,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
         X(19, LAYOUT)       /* daemon: the whole layout of a session that knew a part */           \
         X(20, MARK)         /* client: reclaim, pin, unpin */                                      \
         X(21, RECENT)       /* daemon: asks for a recent match, for kvtierctl why */               \
-        X(22, MATCHES)      /* client: that match */
+        X(22, MATCHES)      /* client: that match */                                               \
+        X(23, PREFETCH)     /* client: objects that will be acquired soon */
 
 enum wire_kind {
 #define WIRE_KIND_ENUM(number, name) WIRE_##name = number,
@@ -124,7 +125,7 @@ struct wire_arena {
 _Static_assert(sizeof(struct wire_arena) == 72, "wire_arena");
 
 /* wire_attach.flags: what the library keeps from the engine, shown by `kvtierctl sessions` */
-#define WIRE_ATTACH_NO_LOADS  (1u << 1) /* its ACQUIREs and ADOPTs miss */
+#define WIRE_ATTACH_NO_LOADS  (1u << 1) /* its ACQUIREs, ADOPTs and PREFETCHes miss */
 #define WIRE_ATTACH_NO_STORES (1u << 2) /* its RESERVEs and MARKs are refused */
 
 /* Followed by n_items x u16 shard (those on this node), then layout_bytes of encoding. */
@@ -158,13 +159,13 @@ struct wire_layout {
 };
 _Static_assert(sizeof(struct wire_layout) == 48 + 40, "wire_layout");
 
-/* The fixed part of RESERVE, COMMIT, ABORT, ACQUIRE, RELEASE and MARK. */
+/* The fixed part of RESERVE, COMMIT, ABORT, ACQUIRE, RELEASE, MARK; ADOPT, PREFETCH begin so. */
 struct wire_batch {
         struct wire_header header;
         uint64_t set;         /* RESERVE, COMMIT, ABORT: 0, or the set they belong to */
-        uint64_t timeout_ns;  /* ACQUIRE with WAIT: how long to wait for objects; else 0 */
-        uint32_t layout;      /* RESERVE, ACQUIRE, ADOPT, MARK: handle; else 0 */
-        uint32_t flags;       /* WIRE_ACQUIRE_*; else 0 */
+        uint64_t timeout_ns;  /* ACQUIRE, PREFETCH with WAIT: how long to wait; else 0 */
+        uint32_t layout;      /* RESERVE, ACQUIRE, ADOPT, MARK, PREFETCH: handle; else 0 */
+        uint32_t flags;       /* WIRE_ACQUIRE_*, WIRE_PREFETCH_*; else 0 */
         uint32_t first;       /* index of the first item within the request */
         uint32_t total;       /* items of the whole request */
 };
@@ -211,8 +212,8 @@ _Static_assert(sizeof(struct wire_commit_item) == 16, "wire_commit_item");
 /* ABORT and RELEASE: items are u64 leases. */
 
 /*
- * ACQUIRE and ADOPT: each item is followed at once by its n_runs runs of pages. None: the
- * whole object. ADOPT has none.
+ * ACQUIRE, ADOPT, PREFETCH: each item is followed at once by its n_runs runs of pages. None:
+ * the whole object. Only ACQUIRE has any.
  */
 struct wire_key_item {
         struct digest boundary;
@@ -235,6 +236,21 @@ struct wire_adopt {
         uint8_t token[16];
 };
 _Static_assert(sizeof(struct wire_adopt) == 96, "wire_adopt");
+
+#define WIRE_HINT_MAX 64u
+
+/* wire_batch.flags of PREFETCH */
+#define WIRE_PREFETCH_WAIT (1u << 0) /* for objects that whom the hint names does not have yet */
+
+/*
+ * PREFETCH: keys as of an ACQUIRE. Nothing is leased; answered by one RESULT an item when all
+ * of them are in host memory or will not be.
+ */
+struct wire_prefetch {
+        struct wire_batch batch;
+        char hint[WIRE_HINT_MAX]; /* a peer that may have them, as the config names it */
+};
+_Static_assert(sizeof(struct wire_prefetch) == 144, "wire_prefetch");
 
 /*
  * wire_mark_item.flags: PIN, UNPIN, or what is reclaimed, one or both. BELOW: all that

@@ -241,6 +241,11 @@ static const struct field wire_matches_fields[] = {
         FIELD(wire_matches, reserved, 100, 4),
 };
 
+static const struct field wire_prefetch_fields[] = {
+        FIELD(wire_prefetch, batch, 0, 80),
+        FIELD(wire_prefetch, hint, 80, 64),
+};
+
 static const struct field wire_mark_item_fields[] = {
         FIELD(wire_mark_item, boundary, 0, 32),
         FIELD(wire_mark_item, flags, 32, 4),
@@ -519,6 +524,7 @@ static const struct layout_rule rules[] = {
         RULE(wire_result_item, 64),
         RULE(wire_extent, 24),
         RULE(wire_bye, 568),
+        RULE(wire_prefetch, 144),
         RULE(wire_mark_item, 40),
         RULE(wire_recent, 56),
         RULE(wire_matches, 104),

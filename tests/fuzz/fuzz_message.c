@@ -158,6 +158,8 @@ static void walk(const uint8_t *packet, size_t size)
                 return walk_keys(packet, sizeof(struct wire_batch));
         case WIRE_ADOPT:
                 return walk_keys(packet, sizeof(struct wire_adopt));
+        case WIRE_PREFETCH:
+                return walk_keys(packet, sizeof(struct wire_prefetch));
         case WIRE_MARK:
                 return walk_marks(packet);
         case WIRE_RESULT:

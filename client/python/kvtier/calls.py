@@ -209,6 +209,27 @@ class Calls(Handle):
         extra = (ffi.new("uint8_t[]", token),)
         return self._submit(lib.kvt_adopt, objects, 0, timeout, waited, extra=extra)
 
+    def prefetch(
+        self,
+        objects: Objects,
+        hint: str | None = None,
+        *,
+        wait: bool = False,
+        bypass: bool = False,
+        timeout: float | None = 30.0,
+        waited: bool = False,
+    ) -> Call:
+        """Brings objects into host memory while their request still waits in a queue.
+
+        Nothing is leased: acquire them when it runs. hint: the peer that may have them, as the
+        daemon's config names it. wait: also for those that the peer does not have yet.
+        Per object OK, MISS, BUSY, TOO_LARGE, CORRUPT, IO_ERROR, TIMEOUT, UNAVAILABLE or
+        UNSUPPORTED (no such peer).
+        """
+        flags = self._load_flags(wait, False, False, bypass, timeout)
+        name = ffi.NULL if hint is None else ffi.new("char[]", hint.encode())
+        return self._submit(lib.kvt_prefetch, objects, flags, timeout, waited, extra=(name,))
+
     def release_objects(
         self, objects: Objects, *, timeout: float | None = 30.0, waited: bool = False
     ) -> Call:

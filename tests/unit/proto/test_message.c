@@ -82,6 +82,15 @@ static void make_keys(uint16_t kind)
         append(&items[1], sizeof(items[1]), 1);
 }
 
+static void make_prefetch(void)
+{
+        struct wire_prefetch fixed = {.batch = {.layout = 3, .total = 1}, .hint = "10.0.0.2:7428"};
+        struct wire_key_item item = {.group = 1};
+
+        begin(WIRE_PREFETCH, &fixed, sizeof(fixed));
+        append(&item, sizeof(item), 1);
+}
+
 static void make_result(void)
 {
         struct wire_header fixed;
@@ -194,6 +203,8 @@ static void make(uint16_t kind)
         case WIRE_ACQUIRE:
         case WIRE_ADOPT:
                 return make_keys(kind);
+        case WIRE_PREFETCH:
+                return make_prefetch();
         case WIRE_MARK:
                 return make_marks();
         case WIRE_RESULT:
@@ -413,6 +424,11 @@ static const struct fault {
         {WIRE_ADOPT, ITEM(wire_adopt, wire_key_item, n_runs), 1, BAD,
          "item 0: n_runs is 1, expected at most 0"},
         {WIRE_ADOPT, AT(wire_header, n_items), 0, BAD, "n_items is 0"},
+        {WIRE_PREFETCH, AT(wire_batch, flags), 2, UNKNOWN, "PREFETCH: part 0: unknown flags 0x2"},
+        {WIRE_PREFETCH, AT(wire_batch, timeout_ns), 5, BAD, "without the flag WAIT"},
+        {WIRE_PREFETCH, AT(wire_prefetch, hint[20]), 1, BAD, "hint has byte 0x01 behind its end"},
+        {WIRE_PREFETCH, ITEM(wire_prefetch, wire_key_item, n_runs), 1, BAD,
+         "item 0: n_runs is 1, expected at most 0"},
 
         {WIRE_MARK, AT(wire_batch, flags), 1, UNKNOWN, "MARK: part 0: unknown flags"},
         {WIRE_MARK, AT(wire_batch, set), 5, BAD, "MARK: set is 5, expected 0"},
