@@ -31,12 +31,12 @@
 #include "proto/key.h"
 #include "storage/bundle.h"
 #include "storage/pool.h"
+#include "storage/pool_name.h"
 #include "storage/tier.h"
 
 #define JOURNAL_MAGIC         "KVTIERJO"
 #define JOURNAL_VERSION       1u
 #define JOURNAL_SEGMENT_BYTES (4u << 20) /* at most */
-#define JOURNAL_HOST_MAX      64u        /* bytes of a host's name, the NUL included */
 
 enum {
         JOURNAL_E_DAMAGED = 1,
@@ -142,10 +142,10 @@ int journal_segment_decode(const void *bytes, size_t length, const uint8_t node[
 /* What a node says of itself, "node/NODE": rewritten from time to time. */
 struct journal_node {
         uint8_t node[16];
-        char host[JOURNAL_HOST_MAX]; /* its name, for people: graphic ASCII */
-        uint64_t written_ns;         /* wall clock, ns since 1970 */
-        uint64_t first_segment;      /* of its journal that is still needed */
-        uint64_t next_segment;       /* one behind its last */
+        char host[POOL_HOST_MAX]; /* its name, for people: graphic ASCII */
+        uint64_t written_ns;      /* wall clock, ns since 1970 */
+        uint64_t first_segment;   /* of its journal that is still needed */
+        uint64_t next_segment;    /* one behind its last */
         uint64_t bundles;
         uint64_t bytes;       /* of its bundles */
         uint64_t bytes_max;   /* its cap */
@@ -162,7 +162,7 @@ struct journal_node_block {
         uint32_t length;   /* JOURNAL_NODE_BYTES */
         uint64_t checksum; /* XXH3-64 of the block with this field zero */
         uint8_t node[16];
-        uint8_t host[JOURNAL_HOST_MAX]; /* NULs behind the name */
+        uint8_t host[POOL_HOST_MAX]; /* NULs behind the name */
         uint64_t written_ns;
         uint64_t first_segment;
         uint64_t next_segment;

@@ -23,11 +23,6 @@ static uint64_t block_checksum(const struct journal_node_block *block)
                                 offsetof(struct journal_node_block, checksum));
 }
 
-static bool is_graphic(uint8_t byte)
-{
-        return byte > ' ' && byte < 0x7f;
-}
-
 void journal_node_encode(uint8_t ret_bytes[JOURNAL_NODE_BYTES], const struct journal_node *node)
 {
         struct journal_node_block block = {
@@ -44,22 +39,9 @@ void journal_node_encode(uint8_t ret_bytes[JOURNAL_NODE_BYTES], const struct jou
 
         memcpy(block.magic, JOURNAL_NODE_MAGIC, sizeof(block.magic));
         memcpy(block.node, node->node, sizeof(block.node));
-        for (size_t i = 0; i < JOURNAL_HOST_MAX - 1 && node->host[i]; i++)
-                block.host[i] = is_graphic((uint8_t)node->host[i]) ? (uint8_t)node->host[i] : '?';
+        pool_host_put(block.host, node->host);
         block.checksum = block_checksum(&block);
         memcpy(ret_bytes, &block, sizeof(block));
-}
-
-/* A name for terminals: whatever lies in the pool, no control character leaves here. */
-static bool host_is_sane(const uint8_t host[JOURNAL_HOST_MAX])
-{
-        size_t n = strnlen((const char *)host, JOURNAL_HOST_MAX);
-
-        for (size_t i = 0; i < n; i++) {
-                if (!is_graphic(host[i]))
-                        return false;
-        }
-        return n < JOURNAL_HOST_MAX && segment_is_zero(host + n, JOURNAL_HOST_MAX - n);
 }
 
 static int check_node(const struct journal_node_block *block, struct why *why)
@@ -78,7 +60,7 @@ static int check_node(const struct journal_node_block *block, struct why *why)
                 why_set(why, "the checksum of a node's block does not match");
                 return JOURNAL_E_DAMAGED;
         }
-        if (!host_is_sane(block->host) || block->first_segment > block->next_segment ||
+        if (!pool_host_is_sane(block->host) || block->first_segment > block->next_segment ||
             !segment_is_zero(block->reserved, sizeof(block->reserved))) {
                 why_set(why, "a node's block has an impossible field");
                 return JOURNAL_E_DAMAGED;

@@ -102,3 +102,26 @@ bool pool_name_parse_number(const char *name, const char *kind, uint8_t ret_node
         *ret_number = value;
         return true;
 }
+
+static bool is_graphic(uint8_t byte)
+{
+        return byte > ' ' && byte < 0x7f;
+}
+
+void pool_host_put(uint8_t ret_host[POOL_HOST_MAX], const char *name)
+{
+        memset(ret_host, 0, POOL_HOST_MAX);
+        for (size_t i = 0; i < POOL_HOST_MAX - 1 && name[i]; i++)
+                ret_host[i] = is_graphic((uint8_t)name[i]) ? (uint8_t)name[i] : '?';
+}
+
+bool pool_host_is_sane(const uint8_t host[POOL_HOST_MAX])
+{
+        size_t n = strnlen((const char *)host, POOL_HOST_MAX);
+
+        for (size_t i = 0; i < POOL_HOST_MAX; i++) {
+                if (i < n ? !is_graphic(host[i]) : host[i])
+                        return false;
+        }
+        return n < POOL_HOST_MAX;
+}

@@ -14,6 +14,7 @@
 #define POOL_NAME_NODE_BYTES   16u
 #define POOL_NAME_NODE_DIGITS  32u
 #define POOL_NAME_NUMBER_CHARS 17u /* "/" and the digits */
+#define POOL_HOST_MAX          64u /* bytes of a host's name, the NUL included */
 
 /* @kind: at most 8 of [a-z]. */
 void pool_name_node(char ret_name[POOL_NAME_MAX], const char *kind, const uint8_t node[16]);
@@ -30,3 +31,11 @@ bool pool_name_parse_number(const char *name, const char *kind, uint8_t ret_node
 /* A node alone: 32 digits and a NUL. */
 void pool_name_hex(char ret_hex[POOL_NAME_NODE_DIGITS + 1], const uint8_t node[16]);
 bool pool_name_parse_hex(const char *hex, uint8_t ret_node[16]);
+
+/*
+ * A host's name, for people, in a field of the pool: graphic ASCII and NULs behind it, so
+ * that whatever lies in the pool no control character gets onto a terminal. What is none
+ * becomes '?', what is too long is cut.
+ */
+void pool_host_put(uint8_t ret_host[POOL_HOST_MAX], const char *name);
+bool pool_host_is_sane(const uint8_t host[POOL_HOST_MAX]);

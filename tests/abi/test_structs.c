@@ -18,6 +18,7 @@
 #include "storage/catalog_entry.h"
 #include "storage/catalog_layout.h"
 #include "storage/journal.h"
+#include "storage/pool_lease.h"
 #include "storage/segment.h"
 #include "storage/superblock.h"
 #include "tests/abi/test_statuses.h"
@@ -502,6 +503,23 @@ static const struct field rdma_frame_refused_fields[] = {
         FIELD(rdma_frame_refused, why, 24, 128),
 };
 
+static const struct field pool_lease_block_fields[] = {
+        FIELD(pool_lease_block, magic, 0, 8),
+        FIELD(pool_lease_block, version, 8, 4),
+        FIELD(pool_lease_block, length, 12, 4),
+        FIELD(pool_lease_block, checksum, 16, 8),
+        FIELD(pool_lease_block, node, 24, 16),
+        FIELD(pool_lease_block, holder, 40, 16),
+        FIELD(pool_lease_block, epoch, 56, 8),
+        FIELD(pool_lease_block, written_ns, 64, 8),
+        FIELD(pool_lease_block, seconds, 72, 4),
+        FIELD(pool_lease_block, refuse_flags, 76, 4),
+        FIELD(pool_lease_block, ignore_flags, 80, 4),
+        FIELD(pool_lease_block, reserved, 84, 4),
+        FIELD(pool_lease_block, host, 88, 64),
+        FIELD(pool_lease_block, reserved2, 152, 8),
+};
+
 static const struct layout_rule rules[] = {
         RULE(digest, 32),
         RULE(object_key, 72),
@@ -546,6 +564,7 @@ static const struct layout_rule rules[] = {
         RULE(rdma_frame_challenge, 88),
         RULE(rdma_frame_proof, 48),
         RULE(rdma_frame_refused, 152),
+        RULE(pool_lease_block, 160),
 };
 
 /* clang-format on */

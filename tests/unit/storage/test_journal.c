@@ -434,7 +434,7 @@ START_TEST(node_puts_no_control_character_on_a_terminal)
         memset(block.host, 'x', sizeof(block.host));
         journal_node_encode(bytes, &block);
         ck_assert_int_eq(journal_node_decode(&again, bytes, sizeof(bytes), NULL), 0);
-        ck_assert_uint_eq(strlen(again.host), JOURNAL_HOST_MAX - 1);
+        ck_assert_uint_eq(strlen(again.host), POOL_HOST_MAX - 1);
 }
 END_TEST
 
