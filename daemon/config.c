@@ -323,6 +323,25 @@ static int check_group(const struct config *config, struct why *why)
         return -EINVAL;
 }
 
+/* A port that lets nobody in is a mistake. */
+static int check_rdma(const struct config *config, struct why *why)
+{
+        if (config->rdma.listen.ss_family == AF_UNSPEC)
+                return 0;
+        if (!*config->rdma.secret) {
+                why_set(why, "rdma.listen is set: name the file that holds \"DOMAIN SECRET\"");
+                name_place(config, CONFIG_RDMA_SECRET, why);
+                return -EINVAL;
+        }
+        if (!config->rdma.n_allow) {
+                why_set(why, "rdma.listen is set: name the networks that may connect, such as "
+                             "10.0.0.0/8");
+                name_place(config, CONFIG_RDMA_ALLOW, why);
+                return -EINVAL;
+        }
+        return 0;
+}
+
 int config_check(const struct config *config, bool format, struct why *why)
 {
         int r;
@@ -337,6 +356,9 @@ int config_check(const struct config *config, bool format, struct why *why)
                 name_place(config, CONFIG_SOCKET_GROUP, why);
                 return r;
         }
+        r = check_rdma(config, why);
+        if (r)
+                return r;
         r = check_host(config, why);
         if (r)
                 return r;
@@ -373,7 +395,7 @@ void config_reload(struct config *config, const struct config *fresh,
         *ret_changes = changes;
 }
 
-_Static_assert(CONFIG_N_KEYS <= 25, "at most 25 keys, and one bit each in a uint32_t");
+_Static_assert(CONFIG_N_KEYS <= 32, "one bit each in a uint32_t");
 
 void config_key_names(uint32_t keys, char *ret_text, size_t size)
 {

@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/rdma_address.h"
 #include "daemon/encoding_choice.h"
 #include "daemon/placement.h"
 
@@ -27,6 +28,7 @@
 #define CONFIG_PATHS_MAX    16u  /* nvme.paths */
 #define CONFIG_PATH_BYTES   512u /* of one path, terminating zero included */
 #define CONFIG_SOCKET_BYTES 108u /* sun_path, terminating zero included */
+#define CONFIG_NETWORKS_MAX 32u  /* rdma.allow */
 #define CONFIG_CHUNK_MAX    (1u << 20)
 #define CONFIG_NO_GID       ((gid_t)-1)
 
@@ -54,6 +56,9 @@ enum config_key {
         CONFIG_INDEX_OBJECTS_MAX,
         CONFIG_CHUNK_TOKENS,
         CONFIG_METRICS_LISTEN,
+        CONFIG_RDMA_LISTEN,
+        CONFIG_RDMA_SECRET,
+        CONFIG_RDMA_ALLOW,
         CONFIG_DRAIN_SECONDS,
         CONFIG_LOG_LEVEL,
         CONFIG_N_KEYS
@@ -104,6 +109,12 @@ struct config {
         struct {
                 struct sockaddr_storage listen; /* ss_family AF_UNSPEC: off */
         } metrics;
+        struct {
+                struct sockaddr_storage listen; /* ss_family AF_UNSPEC: off */
+                char secret[CONFIG_PATH_BYTES]; /* a file: base/rdma_secret.h */
+                struct rdma_network allow[CONFIG_NETWORKS_MAX];
+                uint32_t n_allow;
+        } rdma;
         struct {
                 uint32_t seconds;
         } drain;

@@ -281,6 +281,9 @@ struct index_section {
 struct metrics_section {
         char *listen;
 };
+struct rdma_section {
+        char *listen, *secret, *allow;
+};
 struct drain_section {
         char *seconds;
 };
@@ -296,6 +299,7 @@ struct tree {
         struct nvme_section *nvme;
         struct index_section *index;
         struct metrics_section *metrics;
+        struct rdma_section *rdma;
         struct drain_section *drain;
         struct log_section *log;
         char *chunk_tokens;
@@ -338,6 +342,9 @@ static const cyaml_schema_field_t index_fields[] = {VALUE(index_section, objects
                                                     CYAML_FIELD_END};
 static const cyaml_schema_field_t metrics_fields[] = {VALUE(metrics_section, listen),
                                                       CYAML_FIELD_END};
+static const cyaml_schema_field_t rdma_fields[] = {
+        VALUE(rdma_section, listen), VALUE(rdma_section, secret), VALUE(rdma_section, allow),
+        CYAML_FIELD_END};
 static const cyaml_schema_field_t drain_fields[] = {VALUE(drain_section, seconds), CYAML_FIELD_END};
 static const cyaml_schema_field_t log_fields[] = {VALUE(log_section, level), CYAML_FIELD_END};
 static const cyaml_schema_field_t tree_fields[] = {SECTION(socket),
@@ -348,6 +355,7 @@ static const cyaml_schema_field_t tree_fields[] = {SECTION(socket),
                                                    SECTION(nvme),
                                                    SECTION(index),
                                                    SECTION(metrics),
+                                                   SECTION(rdma),
                                                    SECTION(drain),
                                                    SECTION(log),
                                                    VALUE(tree, chunk_tokens),
@@ -402,6 +410,9 @@ static void pick_values(struct config_file *file, const struct tree *tree)
         PICK(CONFIG_NVME_PINNED_SHARE_PERCENT, nvme, pinned_share_percent);
         PICK(CONFIG_INDEX_OBJECTS_MAX, index, objects_max);
         PICK(CONFIG_METRICS_LISTEN, metrics, listen);
+        PICK(CONFIG_RDMA_LISTEN, rdma, listen);
+        PICK(CONFIG_RDMA_SECRET, rdma, secret);
+        PICK(CONFIG_RDMA_ALLOW, rdma, allow);
         PICK(CONFIG_DRAIN_SECONDS, drain, seconds);
         PICK(CONFIG_LOG_LEVEL, log, level);
         file->values[CONFIG_CHUNK_TOKENS] = tree->chunk_tokens;

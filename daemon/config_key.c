@@ -304,6 +304,47 @@ static int set_listen(const struct config_key_spec *spec, struct config *config,
         return 0;
 }
 
+static int set_rdma_listen(const struct config_key_spec *spec, struct config *config,
+                           const char *value, struct why *why)
+{
+        struct sockaddr_storage address = {0};
+
+        if (strcmp(value, "off") != 0 && !parse_address(value, &address)) {
+                why_set(why,
+                        "\"%.64s\" is not an address: use IP:PORT such as 10.0.0.1:7428, or off",
+                        value);
+                return -EINVAL;
+        }
+        config->rdma.listen = address;
+        return 0;
+}
+
+/* Networks in one line: "10.0.0.0/8, fd00::/8". */
+static int set_networks(const struct config_key_spec *spec, struct config *config,
+                        const char *value, struct why *why)
+{
+        struct rdma_network networks[CONFIG_NETWORKS_MAX];
+        uint32_t n = 0;
+
+        while (*(value += strspn(value, ", "))) {
+                size_t length = strcspn(value, ", ");
+                char text[64];
+
+                if (n == CONFIG_NETWORKS_MAX) {
+                        why_set(why, "more than %u networks: use fewer", CONFIG_NETWORKS_MAX);
+                        return -EINVAL;
+                }
+                snprintf(text, sizeof(text), "%.*s", (int)length, value);
+                if (rdma_network_parse(&networks[n++], text, why))
+                        return -EINVAL;
+                value += length;
+        }
+        memset(config->rdma.allow, 0, sizeof(config->rdma.allow));
+        memcpy(config->rdma.allow, networks, n * sizeof(networks[0]));
+        config->rdma.n_allow = n;
+        return 0;
+}
+
 #define RELOADABLE true
 #define RESTART    false
 #define FIELD(member)                                                                              \
@@ -351,6 +392,10 @@ const struct config_key_spec config_keys[CONFIG_N_KEYS] = {
                                  CONFIG_CHUNK_MAX},
         [CONFIG_METRICS_LISTEN] = {"metrics.listen", "127.0.0.1:9464", RESTART, set_listen,
                                    FIELD(metrics.listen)},
+        [CONFIG_RDMA_LISTEN] = {"rdma.listen", "off", RESTART, set_rdma_listen,
+                                FIELD(rdma.listen)},
+        [CONFIG_RDMA_SECRET] = {"rdma.secret", "", RESTART, set_path, FIELD(rdma.secret)},
+        [CONFIG_RDMA_ALLOW] = {"rdma.allow", "", RESTART, set_networks, FIELD(rdma.allow)},
         [CONFIG_DRAIN_SECONDS] = {"drain.seconds", "20", RELOADABLE, set_number,
                                   FIELD(drain.seconds), 0, 3600},
         [CONFIG_LOG_LEVEL] = {"log.level", "info", RELOADABLE, set_level, FIELD(log.level)},

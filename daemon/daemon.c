@@ -17,6 +17,7 @@
 #include "daemon/load.h"
 #include "daemon/notify.h"
 #include "daemon/pin_table.h"
+#include "daemon/rdma_port.h"
 #include "daemon/removal.h"
 #include "daemon/verify.h"
 #include "storage/nvme.h"
@@ -107,6 +108,7 @@ static void close_parts(struct daemon *daemon)
                 cache_deinit(&daemon->cache);
                 leases_deinit(&daemon->leases);
         }
+        daemon_port_close(daemon);
         if (daemon->cache.nvme)
                 daemon->cache.nvme->ops.close(daemon->cache.nvme, on_nvme_closed, daemon);
         else
@@ -138,6 +140,7 @@ static void stop(struct daemon *daemon, const char *reason)
         daemon->phase = DAEMON_STOPPING;
         presence_table_set_state(daemon->cache.presence, PRESENCE_STOPPED);
         listener_close(daemon);
+        daemon_port_stop(daemon);
         verify_cancel(daemon);
         removal_cancel(daemon);
         marks_deinit(daemon);
@@ -159,7 +162,7 @@ static bool is_drained(const struct daemon *daemon)
 
 static bool is_quiet(const struct daemon *daemon)
 {
-        return TAILQ_EMPTY(&daemon->sessions) && !daemon->verify && daemon->recovered &&
+        return TAILQ_EMPTY(&daemon->sessions) && daemon_port_is_quiet(daemon) && !daemon->verify && daemon->recovered &&
                transfers_are_idle(&daemon->cache.transfers) && !daemon->cache.n_forgetting &&
                !daemon->cache.n_syncing;
 }
@@ -327,6 +330,7 @@ static void on_heartbeat(uv_timer_t *timer)
                 return;
         listener_resume(daemon);
         sessions_expire(daemon, now_ns);
+        daemon_port_expire(daemon, now_ns);
         admin_explain_expire(daemon, now_ns);
         serve_when_ready(daemon);
 }
@@ -407,6 +411,7 @@ static void on_arena(void *user, const struct host_arena *arena)
                         log_warning("arena_not_registered", "arena=%u error=\"%s\"", arena->id,
                                     strerror(-r));
         }
+        daemon_port_add_arena(daemon, arena);
         TAILQ_FOREACH(session, &daemon->sessions, link)
                 handshake_announce(session, arena);
         log_debug("arena_up", "arena=%u bytes=%" PRIu64, arena->id, arena->bytes);
@@ -520,6 +525,8 @@ static int start(struct daemon *daemon, bool format, struct why *why)
                 r = open_cache(daemon);
         if (!r)
                 r = open_nvme(daemon, format, why);
+        if (!r)
+                r = daemon_port_open(daemon, why);
         if (!r)
                 r = open_host(daemon);
         if (r)

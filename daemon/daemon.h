@@ -27,6 +27,7 @@
 #include "daemon/session.h"
 #include "proto/wire.h"
 
+struct daemon_port;
 struct recent_question;
 TAILQ_HEAD(recent_question_list, recent_question);
 
@@ -58,6 +59,7 @@ struct daemon {
         uint64_t started_wall_ns;
 
         struct http *http;
+        struct daemon_port *port; /* RDMA; NULL: not configured */
         int listen_fd;
         uv_poll_t listen_poll;
         uv_signal_t sigterm, sigint, sighup;

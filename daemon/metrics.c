@@ -72,6 +72,7 @@ static void print_histogram(FILE *out, const char *name, const struct labels *la
 #define METRICS_SERIES_TIER_REMOVAL     (METRICS_N_TIERS * (unsigned)METRICS_N_REMOVALS)
 #define METRICS_SERIES_DISCONNECT       METRICS_N_DISCONNECTS
 #define METRICS_SERIES_REFUSAL          METRICS_N_REFUSALS
+#define METRICS_SERIES_RDMA_END         RDMA_N_ENDS
 
 static struct labels labels_NONE(unsigned i)
 {
@@ -124,6 +125,15 @@ static struct labels labels_REFUSAL(unsigned i)
         struct labels labels;
 
         snprintf(labels.text, sizeof(labels.text), "reason=\"%s\"", refusal_names[i]);
+        return labels;
+}
+
+static struct labels labels_RDMA_END(unsigned i)
+{
+        struct labels labels;
+
+        snprintf(labels.text, sizeof(labels.text), "reason=\"%s\"",
+                 rdma_end_name((enum rdma_end)i));
         return labels;
 }
 

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/rdma.h"
 #include "daemon/metrics_list.h"
 #include "proto/status.h"
 
@@ -45,6 +46,7 @@
         X(METRICS_GARBAGE, "garbage")         /* a message that breaks the protocol */             \
         X(METRICS_NOT_READING, "not_reading") /* its output reached the cap */                     \
         X(METRICS_SOCKET_ERROR, "socket_error")                                                    \
+        X(METRICS_LOST, "lost")               /* a remote one: its connection ended */             \
         X(METRICS_DAEMON_STOP, "daemon_stop")
 
 #define METRICS_REFUSALS(X)                                                                        \
@@ -84,6 +86,7 @@ struct metrics_histogram {
 #define METRICS_SHAPE_TIER_REMOVAL     [METRICS_N_TIERS][METRICS_N_REMOVALS]
 #define METRICS_SHAPE_DISCONNECT       [METRICS_N_DISCONNECTS]
 #define METRICS_SHAPE_REFUSAL          [METRICS_N_REFUSALS]
+#define METRICS_SHAPE_RDMA_END         [RDMA_N_ENDS]
 
 /* All zero is a valid start. */
 struct metrics {

@@ -11,7 +11,7 @@
  * Kinds: COUNTER and GAUGE are uint64_t, SECONDS_COUNTER and SECONDS_GAUGE double,
  * HISTOGRAM struct metrics_histogram in seconds.
  * Labels: NONE, TIER [tier], OPERATION_STATUS [operation][status], TIER_REMOVAL
- * [tier][removal], DISCONNECT [disconnect], REFUSAL [refusal].
+ * [tier][removal], DISCONNECT [disconnect], REFUSAL [refusal], RDMA_END [enum rdma_end].
  */
 #define METRICS_LIST(X)                                                                            \
         X(uptime_seconds, SECONDS_GAUGE, NONE, "Time since the daemon started.")                   \
@@ -130,5 +130,18 @@
         X(presence_entries, GAUGE, NONE, "Entries of the presence table in use.")                  \
         X(presence_capacity_entries, GAUGE, NONE, "Entries of the presence table.")                \
         X(presence_refused_total, COUNTER, NONE, "Entries that found no place in it.")             \
+                                                                                                   \
+        X(rdma_connections, GAUGE, NONE, "RDMA connections that are open.")                        \
+        X(rdma_queue_pairs, GAUGE, NONE, "Queue pairs that the devices hold for us.")              \
+        X(rdma_regions, GAUGE, NONE, "Memory regions registered: one an arena and device.")        \
+        X(rdma_windows, GAUGE, NONE, "Memory windows allocated.")                                  \
+        X(rdma_windows_bound, GAUGE, NONE, "Memory windows that a peer may use now.")              \
+        X(rdma_opened_total, COUNTER, NONE, "RDMA connections that came through the handshake.")   \
+        X(rdma_ended_total, COUNTER, RDMA_END, "RDMA connections ended or refused, by reason.")    \
+        X(rdma_messages_sent_total, COUNTER, NONE, "Messages sent by RDMA.")                       \
+        X(rdma_messages_received_total, COUNTER, NONE, "Messages received by RDMA.")               \
+        X(rdma_read_bytes_total, COUNTER, NONE, "Bytes read from the memory of others.")           \
+        X(rdma_written_bytes_total, COUNTER, NONE, "Bytes written to the memory of others.")       \
+        X(rdma_timeouts_total, COUNTER, NONE, "RDMA operations that passed their deadline.")       \
                                                                                                    \
         X(loop_lag_seconds, HISTOGRAM, NONE, "How late the loop's timer fires.")
