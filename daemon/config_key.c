@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "daemon/config_key.h"
+#include "proto/remote.h"
 
 #define KIB 1024ull
 #define MIB (1024 * KIB)
@@ -309,12 +310,8 @@ static int set_rdma_listen(const struct config_key_spec *spec, struct config *co
 {
         struct sockaddr_storage address = {0};
 
-        if (strcmp(value, "off") != 0 && !parse_address(value, &address)) {
-                why_set(why,
-                        "\"%.64s\" is not an address: use IP:PORT such as 10.0.0.1:7428, or off",
-                        value);
+        if (strcmp(value, "off") != 0 && rdma_address_parse(&address, value, REMOTE_PORT, why))
                 return -EINVAL;
-        }
         config->rdma.listen = address;
         return 0;
 }

@@ -162,7 +162,8 @@ static bool is_drained(const struct daemon *daemon)
 
 static bool is_quiet(const struct daemon *daemon)
 {
-        return TAILQ_EMPTY(&daemon->sessions) && daemon_port_is_quiet(daemon) && !daemon->verify && daemon->recovered &&
+        return TAILQ_EMPTY(&daemon->sessions) && daemon_port_is_quiet(daemon) &&
+               !daemon->verify && daemon->recovered &&
                transfers_are_idle(&daemon->cache.transfers) && !daemon->cache.n_forgetting &&
                !daemon->cache.n_syncing;
 }

@@ -97,6 +97,9 @@ START_TEST(defaults_are_those_of_the_documentation)
         ck_assert_uint_eq(config.nvme.sync_ms, 1000);
         ck_assert_uint_eq(config.nvme.queue_depth, 32);
         ck_assert_uint_eq(config.nvme.pinned_share_percent, 20);
+        ck_assert_uint_eq(config.rdma.listen.ss_family, AF_UNSPEC);
+        ck_assert_str_eq(config.rdma.secret, "");
+        ck_assert_uint_eq(config.rdma.n_allow, 0);
         ck_assert_uint_eq(config.index.objects_max, 1000000);
         ck_assert_uint_eq(config.chunk_tokens, 256);
         listen = (const struct sockaddr_in *)&config.metrics.listen;
@@ -311,6 +314,29 @@ START_TEST(sizes_that_mean_nothing_are_refused)
         assert_override_refused("host.bytes=99999999999999999999", "is not a size");
         assert_override_refused("host.bytes=18446744073709551615TiB", "use 1MiB to 64TiB");
         assert_override_refused("host.bytes=1048577", "is not a multiple of 4KiB: use 1028KiB");
+}
+END_TEST
+
+START_TEST(an_rdma_port_needs_a_secret_and_somebody_who_may_connect)
+{
+        struct why why = {""};
+        struct config config;
+
+        config_defaults(&config);
+        override(&config, "socket.path=/tmp/kvtierd-test.sock");
+        override(&config, "host.bytes=16MiB");
+        override(&config, "host.piece_bytes=16MiB");
+        override(&config, "rdma.listen=10.0.0.1");
+        ck_assert_int_eq(config_check(&config, false, &why), -EINVAL);
+        ck_assert_msg(strstr(why.text, "rdma.secret"), "%s", why.text);
+        override(&config, "rdma.secret=/etc/kvtier/secret");
+        ck_assert_int_eq(config_check(&config, false, &why), -EINVAL);
+        ck_assert_msg(strstr(why.text, "rdma.allow"), "%s", why.text);
+        override(&config, "rdma.allow=10.0.0.0/8, fd00::/8,192.168.1.1");
+        ck_assert_uint_eq(config.rdma.n_allow, 3);
+        ck_assert_msg(!config_check(&config, false, &why), "%s", why.text);
+        assert_override_refused("rdma.allow=10.0.0.0/8,ten", "ten");
+        assert_override_refused("rdma.listen=ten", "ten");
 }
 END_TEST
 
@@ -714,6 +740,7 @@ int main(void)
         tcase_add_loop_test(values, sizes_take_bytes_and_binary_units, 0,
                             sizeof(sizes) / sizeof(sizes[0]));
         tcase_add_test(values, sizes_that_mean_nothing_are_refused);
+        tcase_add_test(values, an_rdma_port_needs_a_secret_and_somebody_who_may_connect);
         tcase_add_loop_test(values, numbers_keep_to_their_bounds, 0,
                             sizeof(bounds) / sizeof(bounds[0]));
         tcase_add_test(values, words_take_only_their_values);
