@@ -54,7 +54,7 @@ struct remote {
         uv_loop_t *loop;
         struct pool *pool;
         struct remote_options options; /* defaults filled in */
-        char host[JOURNAL_HOST_MAX];
+        char host[POOL_HOST_MAX];
         char *node_path; /* file with our id, beside the index */
         struct database *index;
         struct remote_map map;
