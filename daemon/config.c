@@ -12,8 +12,11 @@
 #include "daemon/config_key.h"
 #include "storage/host.h"
 #include "storage/nvme.h"
+#include "storage/pool_rados.h"
+#include "storage/pool_s3.h"
 
-#define STATE_CATALOG "/var/lib/kvtier/catalog"
+#define STATE_CATALOG    "/var/lib/kvtier/catalog"
+#define STATE_POOL_INDEX "/var/lib/kvtier/pool-index"
 
 const char *config_key_name(enum config_key key)
 {
@@ -58,6 +61,25 @@ static void derive_catalog(struct config *config)
                                  : (int)(CONFIG_PATH_BYTES - sizeof("/catalog")),
                          first);
         }
+}
+
+/* pool.index when it was left out: beside the catalog. */
+static void derive_pool_index(struct config *config)
+{
+        const char *slash = strrchr(config->nvme.catalog, '/');
+        int parent = slash ? (int)(slash - config->nvme.catalog) : 0;
+        int longest = (int)(CONFIG_PATH_BYTES - sizeof("/pool-index"));
+
+        if (config->origin[CONFIG_POOL_INDEX] != CONFIG_FROM_DEFAULT)
+                return;
+        memset(config->pool.index, 0, sizeof(config->pool.index));
+        if (config->pool.backend == CONFIG_POOL_OFF)
+                return;
+        if (!*config->nvme.catalog)
+                snprintf(config->pool.index, sizeof(config->pool.index), STATE_POOL_INDEX);
+        else
+                snprintf(config->pool.index, sizeof(config->pool.index), "%.*s/pool-index",
+                         parent < longest ? parent : longest, config->nvme.catalog);
 }
 
 void config_defaults(struct config *ret_config)
@@ -114,6 +136,7 @@ int config_parse(struct config *ret_config, const char *name, const void *text, 
         if (r)
                 return r;
         derive_catalog(&config);
+        derive_pool_index(&config);
         *ret_config = config;
         return 0;
 }
@@ -206,6 +229,7 @@ int config_apply_override(struct config *config, const char *assignment, struct 
                 return r;
         }
         derive_catalog(&changed);
+        derive_pool_index(&changed);
         *config = changed;
         return 0;
 }
@@ -309,6 +333,70 @@ static int check_nvme(const struct config *config, bool format, struct why *why)
         return r;
 }
 
+static const char *or_null(const char *text)
+{
+        return *text ? text : NULL;
+}
+
+void config_rados_options(const struct config *config, struct pool_rados_options *ret_options)
+{
+        *ret_options = (struct pool_rados_options){
+                .config_path = or_null(config->rados.config),
+                .user = or_null(config->rados.user),
+                .keyring_path = or_null(config->rados.keyring),
+                .pool = config->rados.pool,
+                .prefix = config->pool.prefix,
+        };
+}
+
+void config_s3_options(const struct config *config, struct pool_s3_options *ret_options)
+{
+        *ret_options = (struct pool_s3_options){
+                .endpoint = config->s3.endpoint,
+                .region = or_null(config->s3.region),
+                .bucket = config->s3.bucket,
+                .prefix = config->pool.prefix,
+                .credentials_path = or_null(config->s3.credentials),
+                .ca_path = or_null(config->s3.ca),
+                .path_style = config->s3.path_style,
+                .allow_http = config->s3.allow_http,
+        };
+}
+
+static int check_backend(const struct config *config, struct why *why)
+{
+        struct pool_rados_options rados;
+        struct pool_s3_options s3;
+
+        if (config->pool.backend == CONFIG_POOL_RADOS) {
+                config_rados_options(config, &rados);
+                return pool_rados_check(&rados, why);
+        }
+        config_s3_options(config, &s3);
+        return pool_s3_check(&s3, why);
+}
+
+static int check_pool(const struct config *config, struct why *why)
+{
+        int r;
+
+        if (config->pool.backend == CONFIG_POOL_OFF)
+                return 0;
+        if (check_parent(config->pool.index, why)) {
+                name_place(config, CONFIG_POOL_INDEX, why);
+                return -EINVAL;
+        }
+        if (config->pool.bundle_bytes > config->pool.bytes / 4) {
+                why_set(why, "it is above a quarter of pool.bytes: use less, or a larger pool");
+                name_place(config, CONFIG_POOL_BUNDLE_BYTES, why);
+                return -EINVAL;
+        }
+        r = check_backend(config, why);
+        if (r)
+                name_place(config, CONFIG_POOL_BACKEND, why);
+        return r;
+}
+
 /* Only root can give the socket to a group that it is no member of. */
 static int check_group(const struct config *config, struct why *why)
 {
@@ -362,7 +450,8 @@ int config_check(const struct config *config, bool format, struct why *why)
         r = check_host(config, why);
         if (r)
                 return r;
-        return check_nvme(config, format, why);
+        r = check_nvme(config, format, why);
+        return r ? r : check_pool(config, why);
 }
 
 static bool differs(const struct config *a, const struct config *b, enum config_key key)
@@ -384,27 +473,27 @@ void config_reload(struct config *config, const struct config *fresh,
                 if (!differs(config, fresh, (enum config_key)key))
                         continue;
                 if (!spec->reloadable) {
-                        changes.need_restart |= 1u << key;
+                        changes.need_restart |= UINT64_C(1) << key;
                         continue;
                 }
                 memcpy((char *)config + spec->offset, (const char *)fresh + spec->offset,
                        spec->size);
                 config->origin[key] = fresh->origin[key];
-                changes.taken |= 1u << key;
+                changes.taken |= UINT64_C(1) << key;
         }
         *ret_changes = changes;
 }
 
-_Static_assert(CONFIG_N_KEYS <= 32, "one bit each in a uint32_t");
+_Static_assert(CONFIG_N_KEYS <= 64, "one bit each in a uint64_t");
 
-void config_key_names(uint32_t keys, char *ret_text, size_t size)
+void config_key_names(uint64_t keys, char *ret_text, size_t size)
 {
         size_t used = 0;
         int n;
 
         ret_text[0] = 0;
         for (unsigned key = 0; key < CONFIG_N_KEYS && used < size; key++) {
-                if (!(keys & 1u << key))
+                if (!(keys & UINT64_C(1) << key))
                         continue;
                 n = snprintf(ret_text + used, size - used, "%s%s", used ? ", " : "",
                              config_keys[key].name);

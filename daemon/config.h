@@ -27,6 +27,7 @@
 #define CONFIG_DEFAULT_PATH "/etc/kvtier/kvtierd.conf"
 #define CONFIG_PATHS_MAX    16u  /* nvme.paths */
 #define CONFIG_PATH_BYTES   512u /* of one path, terminating zero included */
+#define CONFIG_NAME_BYTES   129u /* of a user, pool, bucket; terminating zero included */
 #define CONFIG_SOCKET_BYTES 108u /* sun_path, terminating zero included */
 #define CONFIG_NETWORKS_MAX 32u  /* rdma.allow */
 #define CONFIG_CHUNK_MAX    (1u << 20)
@@ -56,12 +57,44 @@ enum config_key {
         CONFIG_RDMA_LISTEN,
         CONFIG_RDMA_SECRET,
         CONFIG_RDMA_ALLOW,
+        CONFIG_POOL_BACKEND,
+        CONFIG_POOL_BYTES,
+        CONFIG_POOL_INDEX,
+        CONFIG_POOL_PREFIX,
+        CONFIG_POOL_WRITE,
+        CONFIG_POOL_ADMIT,
+        CONFIG_POOL_ADMIT_TOKENS,
+        CONFIG_POOL_CODEC,
+        CONFIG_POOL_BUNDLE_BYTES,
+        CONFIG_POOL_LINGER_MS,
+        CONFIG_POOL_DEADLINE_MS,
+        CONFIG_POOL_READ_BYTES_PER_S,
+        CONFIG_POOL_WRITE_BYTES_PER_S,
+        CONFIG_POOL_QUEUE_DEPTH,
+        CONFIG_POOL_PINNED_SHARE_PERCENT,
+        CONFIG_RADOS_CONFIG,
+        CONFIG_RADOS_USER,
+        CONFIG_RADOS_KEYRING,
+        CONFIG_RADOS_POOL,
+        CONFIG_S3_ENDPOINT,
+        CONFIG_S3_REGION,
+        CONFIG_S3_BUCKET,
+        CONFIG_S3_CREDENTIALS,
+        CONFIG_S3_CA,
+        CONFIG_S3_PATH_STYLE,
+        CONFIG_S3_ALLOW_HTTP,
         CONFIG_INDEX_OBJECTS_MAX,
         CONFIG_CHUNK_TOKENS,
         CONFIG_METRICS_LISTEN,
         CONFIG_DRAIN_SECONDS,
         CONFIG_LOG_LEVEL,
         CONFIG_N_KEYS
+};
+
+enum config_pool_backend {
+        CONFIG_POOL_OFF,
+        CONFIG_POOL_RADOS,
+        CONFIG_POOL_S3,
 };
 
 /* Where a value came from. */
@@ -102,6 +135,38 @@ struct config {
                 uint32_t queue_depth; /* of each path */
                 uint32_t pinned_share_percent;
         } nvme;
+        struct {
+                enum config_pool_backend backend;
+                uint64_t bytes;                /* of this node in the pool */
+                char index[CONFIG_PATH_BYTES]; /* a folder; resolved when it was left out */
+                char prefix[CONFIG_NAME_BYTES];
+                enum placement_write write;
+                uint32_t admit_all;
+                uint32_t admit_tokens;
+                struct encoding_choice codec;
+                uint64_t bundle_bytes;
+                uint32_t linger_ms;
+                uint32_t deadline_ms;
+                uint64_t read_bytes_per_s; /* 0: no limit */
+                uint64_t write_bytes_per_s;
+                uint32_t queue_depth;
+                uint32_t pinned_share_percent;
+        } pool;
+        struct {
+                char config[CONFIG_PATH_BYTES]; /* "": where librados looks; so below */
+                char user[CONFIG_NAME_BYTES];
+                char keyring[CONFIG_PATH_BYTES];
+                char pool[CONFIG_NAME_BYTES];
+        } rados;
+        struct {
+                char endpoint[CONFIG_PATH_BYTES];
+                char region[CONFIG_NAME_BYTES];
+                char bucket[CONFIG_NAME_BYTES];
+                char credentials[CONFIG_PATH_BYTES];
+                char ca[CONFIG_PATH_BYTES];
+                uint32_t path_style;
+                uint32_t allow_http;
+        } s3;
         struct {
                 uint64_t objects_max;
         } index;
@@ -155,10 +220,10 @@ int config_apply_override(struct config *config, const char *assignment, struct 
  */
 int config_check(const struct config *config, bool format, struct why *why);
 
-/* One bit a key: 1u << enum config_key. */
+/* One bit a key: UINT64_C(1) << enum config_key. */
 struct config_changes {
-        uint32_t taken;        /* reloadable keys that changed: @config has their new values */
-        uint32_t need_restart; /* other keys that differ: @config keeps the old values */
+        uint64_t taken;        /* reloadable keys that changed: @config has their new values */
+        uint64_t need_restart; /* other keys that differ: @config keeps the old values */
 };
 
 /* Takes the reloadable values of @fresh, which has been checked, into @config. */
@@ -166,4 +231,10 @@ void config_reload(struct config *config, const struct config *fresh,
                    struct config_changes *ret_changes);
 
 /* Writes the names of @keys, "host.bytes, nvme.paths", cut at @size. */
-void config_key_names(uint32_t keys, char *ret_text, size_t size);
+void config_key_names(uint64_t keys, char *ret_text, size_t size);
+
+/* What the backend of the pool is to be opened with; texts borrowed from @config. */
+struct pool_rados_options;
+struct pool_s3_options;
+void config_rados_options(const struct config *config, struct pool_rados_options *ret_options);
+void config_s3_options(const struct config *config, struct pool_s3_options *ret_options);

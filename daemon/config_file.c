@@ -275,6 +275,17 @@ struct nvme_section {
         unsigned paths_count;
         char *bytes, *catalog, *write, *codec, *sync_ms, *queue_depth, *pinned_share_percent;
 };
+struct pool_section {
+        char *backend, *bytes, *index, *prefix, *write, *admit, *admit_tokens, *codec;
+        char *bundle_bytes, *linger_ms, *deadline_ms, *read_bytes_per_s, *write_bytes_per_s;
+        char *queue_depth, *pinned_share_percent;
+};
+struct rados_section {
+        char *config, *user, *keyring, *pool;
+};
+struct s3_section {
+        char *endpoint, *region, *bucket, *credentials, *ca, *path_style, *allow_http;
+};
 struct index_section {
         char *objects_max;
 };
@@ -297,6 +308,9 @@ struct tree {
         struct session_section *session;
         struct host_section *host;
         struct nvme_section *nvme;
+        struct pool_section *pool;
+        struct rados_section *rados;
+        struct s3_section *s3;
         struct index_section *index;
         struct metrics_section *metrics;
         struct rdma_section *rdma;
@@ -338,6 +352,33 @@ static const cyaml_schema_field_t nvme_fields[] = {
         VALUE(nvme_section, queue_depth),
         VALUE(nvme_section, pinned_share_percent),
         CYAML_FIELD_END};
+static const cyaml_schema_field_t pool_fields[] = {VALUE(pool_section, backend),
+                                                   VALUE(pool_section, bytes),
+                                                   VALUE(pool_section, index),
+                                                   VALUE(pool_section, prefix),
+                                                   VALUE(pool_section, write),
+                                                   VALUE(pool_section, admit),
+                                                   VALUE(pool_section, admit_tokens),
+                                                   VALUE(pool_section, codec),
+                                                   VALUE(pool_section, bundle_bytes),
+                                                   VALUE(pool_section, linger_ms),
+                                                   VALUE(pool_section, deadline_ms),
+                                                   VALUE(pool_section, read_bytes_per_s),
+                                                   VALUE(pool_section, write_bytes_per_s),
+                                                   VALUE(pool_section, queue_depth),
+                                                   VALUE(pool_section, pinned_share_percent),
+                                                   CYAML_FIELD_END};
+static const cyaml_schema_field_t rados_fields[] = {
+        VALUE(rados_section, config), VALUE(rados_section, user), VALUE(rados_section, keyring),
+        VALUE(rados_section, pool), CYAML_FIELD_END};
+static const cyaml_schema_field_t s3_fields[] = {VALUE(s3_section, endpoint),
+                                                 VALUE(s3_section, region),
+                                                 VALUE(s3_section, bucket),
+                                                 VALUE(s3_section, credentials),
+                                                 VALUE(s3_section, ca),
+                                                 VALUE(s3_section, path_style),
+                                                 VALUE(s3_section, allow_http),
+                                                 CYAML_FIELD_END};
 static const cyaml_schema_field_t index_fields[] = {VALUE(index_section, objects_max),
                                                     CYAML_FIELD_END};
 static const cyaml_schema_field_t metrics_fields[] = {VALUE(metrics_section, listen),
@@ -353,6 +394,9 @@ static const cyaml_schema_field_t tree_fields[] = {SECTION(socket),
                                                    SECTION(session),
                                                    SECTION(host),
                                                    SECTION(nvme),
+                                                   SECTION(pool),
+                                                   SECTION(rados),
+                                                   SECTION(s3),
                                                    SECTION(index),
                                                    SECTION(metrics),
                                                    SECTION(rdma),
@@ -387,6 +431,36 @@ static cyaml_config_t cyaml_options(struct why *first)
 
 #define PICK(key, section, field) file->values[key] = tree->section ? tree->section->field : NULL
 
+static void pick_pool_values(struct config_file *file, const struct tree *tree)
+{
+        PICK(CONFIG_POOL_BACKEND, pool, backend);
+        PICK(CONFIG_POOL_BYTES, pool, bytes);
+        PICK(CONFIG_POOL_INDEX, pool, index);
+        PICK(CONFIG_POOL_PREFIX, pool, prefix);
+        PICK(CONFIG_POOL_WRITE, pool, write);
+        PICK(CONFIG_POOL_ADMIT, pool, admit);
+        PICK(CONFIG_POOL_ADMIT_TOKENS, pool, admit_tokens);
+        PICK(CONFIG_POOL_CODEC, pool, codec);
+        PICK(CONFIG_POOL_BUNDLE_BYTES, pool, bundle_bytes);
+        PICK(CONFIG_POOL_LINGER_MS, pool, linger_ms);
+        PICK(CONFIG_POOL_DEADLINE_MS, pool, deadline_ms);
+        PICK(CONFIG_POOL_READ_BYTES_PER_S, pool, read_bytes_per_s);
+        PICK(CONFIG_POOL_WRITE_BYTES_PER_S, pool, write_bytes_per_s);
+        PICK(CONFIG_POOL_QUEUE_DEPTH, pool, queue_depth);
+        PICK(CONFIG_POOL_PINNED_SHARE_PERCENT, pool, pinned_share_percent);
+        PICK(CONFIG_RADOS_CONFIG, rados, config);
+        PICK(CONFIG_RADOS_USER, rados, user);
+        PICK(CONFIG_RADOS_KEYRING, rados, keyring);
+        PICK(CONFIG_RADOS_POOL, rados, pool);
+        PICK(CONFIG_S3_ENDPOINT, s3, endpoint);
+        PICK(CONFIG_S3_REGION, s3, region);
+        PICK(CONFIG_S3_BUCKET, s3, bucket);
+        PICK(CONFIG_S3_CREDENTIALS, s3, credentials);
+        PICK(CONFIG_S3_CA, s3, ca);
+        PICK(CONFIG_S3_PATH_STYLE, s3, path_style);
+        PICK(CONFIG_S3_ALLOW_HTTP, s3, allow_http);
+}
+
 static void pick_values(struct config_file *file, const struct tree *tree)
 {
         PICK(CONFIG_SOCKET_PATH, socket, path);
@@ -409,6 +483,7 @@ static void pick_values(struct config_file *file, const struct tree *tree)
         PICK(CONFIG_NVME_QUEUE_DEPTH, nvme, queue_depth);
         PICK(CONFIG_NVME_PINNED_SHARE_PERCENT, nvme, pinned_share_percent);
         PICK(CONFIG_INDEX_OBJECTS_MAX, index, objects_max);
+        pick_pool_values(file, tree);
         PICK(CONFIG_METRICS_LISTEN, metrics, listen);
         PICK(CONFIG_RDMA_LISTEN, rdma, listen);
         PICK(CONFIG_RDMA_SECRET, rdma, secret);

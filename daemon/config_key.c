@@ -223,19 +223,78 @@ static int set_huge_pages(const struct config_key_spec *spec, struct config *con
         return 0;
 }
 
+/* Stores the number of @value among @words, which end with NULL. */
+static int set_word(const struct config_key_spec *spec, struct config *config, const char *value,
+                    const char *const *words, struct why *why)
+{
+        char all[64] = "";
+
+        for (uint32_t i = 0; words[i]; i++) {
+                if (!strcmp(value, words[i])) {
+                        store_number(spec, config, i);
+                        return 0;
+                }
+                snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "",
+                         words[i]);
+        }
+        why_set(why, "\"%.64s\" is none of %s", value, all);
+        return -EINVAL;
+}
+
+_Static_assert(sizeof(enum placement_write) == 4 && sizeof(enum config_pool_backend) == 4,
+               "set_word() stores them");
+
 static int set_write(const struct config_key_spec *spec, struct config *config, const char *value,
                      struct why *why)
 {
-        if (!strcmp(value, "store")) {
-                config->nvme.write = PLACEMENT_WRITE_STORE;
-        } else if (!strcmp(value, "cold")) {
-                config->nvme.write = PLACEMENT_WRITE_COLD;
-        } else if (!strcmp(value, "off")) {
-                config->nvme.write = PLACEMENT_WRITE_OFF;
-        } else {
-                why_set(why, "\"%.64s\" is none of store, cold, off", value);
+        static const char *const words[] = {[PLACEMENT_WRITE_OFF] = "off",
+                                            [PLACEMENT_WRITE_COLD] = "cold",
+                                            [PLACEMENT_WRITE_STORE] = "store",
+                                            NULL};
+
+        return set_word(spec, config, value, words, why);
+}
+
+static int set_backend(const struct config_key_spec *spec, struct config *config, const char *value,
+                       struct why *why)
+{
+        static const char *const words[] = {[CONFIG_POOL_OFF] = "off",
+                                            [CONFIG_POOL_RADOS] = "rados",
+                                            [CONFIG_POOL_S3] = "s3",
+                                            NULL};
+
+        return set_word(spec, config, value, words, why);
+}
+
+static int set_admit(const struct config_key_spec *spec, struct config *config, const char *value,
+                     struct why *why)
+{
+        static const char *const words[] = {"seen-twice", "all", NULL};
+
+        return set_word(spec, config, value, words, why);
+}
+
+static int set_switch(const struct config_key_spec *spec, struct config *config, const char *value,
+                      struct why *why)
+{
+        static const char *const words[] = {"off", "on", NULL};
+
+        return set_word(spec, config, value, words, why);
+}
+
+/* What it may be is its user's business. */
+static int set_text(const struct config_key_spec *spec, struct config *config, const char *value,
+                    struct why *why)
+{
+        char *text = (char *)config + spec->offset;
+
+        if (strlen(value) >= spec->size) {
+                why_set(why, "it is %zu bytes long: use at most %zu", strlen(value),
+                        spec->size - 1);
                 return -EINVAL;
         }
+        memset(text, 0, spec->size);
+        memcpy(text, value, strlen(value));
         return 0;
 }
 
@@ -383,6 +442,44 @@ const struct config_key_spec config_keys[CONFIG_N_KEYS] = {
                                      FIELD(nvme.queue_depth), 1, 1024},
         [CONFIG_NVME_PINNED_SHARE_PERCENT] = {"nvme.pinned_share_percent", "20", RELOADABLE,
                                               set_number, FIELD(nvme.pinned_share_percent), 0, 90},
+        [CONFIG_POOL_BACKEND] = {"pool.backend", "off", RESTART, set_backend, FIELD(pool.backend)},
+        [CONFIG_POOL_BYTES] = {"pool.bytes", "256GiB", RESTART, set_size, FIELD(pool.bytes),
+                               64 * MIB, 1024 * 1024 * TIB},
+        [CONFIG_POOL_INDEX] = {"pool.index", "", RESTART, set_path, FIELD(pool.index)},
+        [CONFIG_POOL_PREFIX] = {"pool.prefix", "kvtier", RESTART, set_text, FIELD(pool.prefix)},
+        [CONFIG_POOL_WRITE] = {"pool.write", "cold", RELOADABLE, set_write, FIELD(pool.write)},
+        [CONFIG_POOL_ADMIT] = {"pool.admit", "seen-twice", RELOADABLE, set_admit,
+                               FIELD(pool.admit_all)},
+        [CONFIG_POOL_ADMIT_TOKENS] = {"pool.admit_tokens", "0", RELOADABLE, set_number,
+                                      FIELD(pool.admit_tokens), 0, 1 << 30},
+        [CONFIG_POOL_CODEC] = {"pool.codec", "off", RELOADABLE, set_codec, FIELD(pool.codec)},
+        [CONFIG_POOL_BUNDLE_BYTES] = {"pool.bundle_bytes", "16MiB", RESTART, set_size,
+                                      FIELD(pool.bundle_bytes), MIB, 64 * MIB},
+        [CONFIG_POOL_LINGER_MS] = {"pool.linger_ms", "100", RESTART, set_number,
+                                   FIELD(pool.linger_ms), 1, 10000},
+        [CONFIG_POOL_DEADLINE_MS] = {"pool.deadline_ms", "10000", RESTART, set_number,
+                                     FIELD(pool.deadline_ms), 100, 600000},
+        [CONFIG_POOL_READ_BYTES_PER_S] = {"pool.read_bytes_per_s", "0", RESTART, set_size,
+                                          FIELD(pool.read_bytes_per_s), 0, TIB},
+        [CONFIG_POOL_WRITE_BYTES_PER_S] = {"pool.write_bytes_per_s", "0", RESTART, set_size,
+                                           FIELD(pool.write_bytes_per_s), 0, TIB},
+        [CONFIG_POOL_QUEUE_DEPTH] = {"pool.queue_depth", "16", RESTART, set_number,
+                                     FIELD(pool.queue_depth), 1, 1024},
+        [CONFIG_POOL_PINNED_SHARE_PERCENT] = {"pool.pinned_share_percent", "20", RELOADABLE,
+                                              set_number, FIELD(pool.pinned_share_percent), 0, 90},
+        [CONFIG_RADOS_CONFIG] = {"rados.config", "", RESTART, set_path, FIELD(rados.config)},
+        [CONFIG_RADOS_USER] = {"rados.user", "", RESTART, set_text, FIELD(rados.user)},
+        [CONFIG_RADOS_KEYRING] = {"rados.keyring", "", RESTART, set_path, FIELD(rados.keyring)},
+        [CONFIG_RADOS_POOL] = {"rados.pool", "kvtier", RESTART, set_text, FIELD(rados.pool)},
+        [CONFIG_S3_ENDPOINT] = {"s3.endpoint", "", RESTART, set_text, FIELD(s3.endpoint)},
+        [CONFIG_S3_REGION] = {"s3.region", "", RESTART, set_text, FIELD(s3.region)},
+        [CONFIG_S3_BUCKET] = {"s3.bucket", "", RESTART, set_text, FIELD(s3.bucket)},
+        [CONFIG_S3_CREDENTIALS] = {"s3.credentials", "", RESTART, set_path, FIELD(s3.credentials)},
+        [CONFIG_S3_CA] = {"s3.ca", "", RESTART, set_path, FIELD(s3.ca)},
+        [CONFIG_S3_PATH_STYLE] = {"s3.path_style", "off", RESTART, set_switch,
+                                  FIELD(s3.path_style)},
+        [CONFIG_S3_ALLOW_HTTP] = {"s3.allow_http", "off", RESTART, set_switch,
+                                  FIELD(s3.allow_http)},
         [CONFIG_INDEX_OBJECTS_MAX] = {"index.objects_max", "1000000", RESTART, set_number,
                                       FIELD(index.objects_max), 16, 1 << 30},
         [CONFIG_CHUNK_TOKENS] = {"chunk_tokens", "256", RESTART, set_number, FIELD(chunk_tokens), 1,

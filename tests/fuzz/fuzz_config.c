@@ -37,6 +37,9 @@ static void require_valid(const struct config *config)
         require(config->socket.path[0] == '/');
         require(config->socket.mode <= 0777);
         require(memchr(config->nvme.catalog, 0, sizeof(config->nvme.catalog)) != NULL);
+        require(memchr(config->pool.index, 0, sizeof(config->pool.index)) != NULL);
+        require(memchr(config->pool.prefix, 0, sizeof(config->pool.prefix)) != NULL);
+        require(memchr(config->s3.endpoint, 0, sizeof(config->s3.endpoint)) != NULL);
         require(config->nvme.n_paths <= CONFIG_PATHS_MAX);
         for (uint32_t i = 0; i < config->nvme.n_paths; i++) {
                 require(config->nvme.paths[i][0] == '/');

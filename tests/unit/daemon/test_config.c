@@ -100,6 +100,15 @@ START_TEST(defaults_are_those_of_the_documentation)
         ck_assert_uint_eq(config.rdma.listen.ss_family, AF_UNSPEC);
         ck_assert_str_eq(config.rdma.secret, "");
         ck_assert_uint_eq(config.rdma.n_allow, 0);
+        ck_assert_int_eq(config.pool.backend, CONFIG_POOL_OFF);
+        ck_assert_uint_eq(config.pool.bytes, 256 * GIB);
+        ck_assert_str_eq(config.pool.index, "");
+        ck_assert_int_eq(config.pool.write, PLACEMENT_WRITE_COLD);
+        ck_assert(!config.pool.admit_all && !config.pool.admit_tokens);
+        ck_assert_uint_eq(config.pool.bundle_bytes, 16 << 20);
+        ck_assert_uint_eq(config.pool.linger_ms, 100);
+        ck_assert_uint_eq(config.pool.deadline_ms, 10000);
+        ck_assert(!config.s3.allow_http);
         ck_assert_uint_eq(config.index.objects_max, 1000000);
         ck_assert_uint_eq(config.chunk_tokens, 256);
         listen = (const struct sockaddr_in *)&config.metrics.listen;
@@ -418,7 +427,7 @@ START_TEST(words_take_only_their_values)
         override(&config, "log.level=debug");
         ck_assert_int_eq(config.log.level, LOG_LEVEL_DEBUG);
         assert_override_refused("host.huge_pages=4MiB", "none of off, 2MiB, 1GiB");
-        assert_override_refused("nvme.write=all", "none of store, cold, off");
+        assert_override_refused("nvme.write=all", "none of off, cold, store");
         assert_override_refused("nvme.codec=zip", "none of off, lz4, planes-lz4, planes-zstd");
         assert_override_refused("log.level=loud", "none of error, warning, info, debug");
 }
@@ -626,6 +635,80 @@ START_TEST(folders_must_exist)
 }
 END_TEST
 
+static void pooled(struct config *config, const char *backend)
+{
+        small(config);
+        override(config, "pool.index=%s/pool-index", folder);
+        override(config, "pool.backend=%s", backend);
+}
+
+START_TEST(a_pool_is_checked_without_a_network)
+{
+        struct config config;
+
+        pooled(&config, "s3");
+        override(&config, "s3.endpoint=ftp://nowhere.invalid");
+        override(&config, "s3.bucket=kv");
+        assert_check_refuses(&config, "--set pool.backend: ");
+        override(&config, "pool.index=%s/absent/pool-index", folder);
+        assert_check_refuses(&config, "--set pool.index: the folder ");
+        pooled(&config, "rados");
+        override(&config, "rados.user=nobody");
+        assert_check_refuses(&config, "--set pool.backend: ");
+        override(&config, "pool.bytes=64MiB");
+        override(&config, "pool.bundle_bytes=32MiB");
+        assert_check_refuses(&config, "--set pool.bundle_bytes: it is above a quarter");
+        override(&config, "pool.backend=off");
+        ck_assert_int_eq(config_check(&config, false, NULL), 0);
+}
+END_TEST
+
+START_TEST(keys_of_the_pool_are_words_numbers_and_names)
+{
+        struct config config;
+        char name[160];
+
+        config_defaults(&config);
+        override(&config, "pool.backend=rados");
+        ck_assert_int_eq(config.pool.backend, CONFIG_POOL_RADOS);
+        override(&config, "pool.write=store");
+        ck_assert_int_eq(config.pool.write, PLACEMENT_WRITE_STORE);
+        override(&config, "pool.admit=all");
+        ck_assert(config.pool.admit_all);
+        override(&config, "s3.path_style=on");
+        ck_assert(config.s3.path_style);
+        override(&config, "rados.user=client.kv");
+        ck_assert_str_eq(config.rados.user, "client.kv");
+        assert_override_refused("pool.backend=ceph", "\"ceph\" is none of off, rados, s3");
+        assert_override_refused("pool.admit=some", "\"some\" is none of seen-twice, all");
+        assert_override_refused("s3.path_style=true", "\"true\" is none of off, on");
+        assert_override_refused("s3.credentials=keys", "is not an absolute path");
+        assert_override_refused("pool.bytes=1MiB", "out of bounds: use 64MiB to 1048576TiB");
+        memset(name, 'x', sizeof(name));
+        memcpy(name, "s3.bucket=", strlen("s3.bucket="));
+        name[strlen("s3.bucket=") + 129] = 0;
+        assert_override_refused(name, "it is 129 bytes long: use at most 128");
+}
+END_TEST
+
+START_TEST(the_index_of_the_pool_lies_beside_the_catalog)
+{
+        char expected[300];
+        struct config config;
+
+        config_defaults(&config);
+        override(&config, "pool.backend=s3");
+        ck_assert_str_eq(config.pool.index, "/var/lib/kvtier/pool-index");
+        override(&config, "nvme.paths=%s/pool", folder);
+        snprintf(expected, sizeof(expected), "%s/pool-index", folder);
+        ck_assert_str_eq(config.pool.index, expected);
+        override(&config, "pool.index=/own/index");
+        ck_assert_str_eq(config.pool.index, "/own/index");
+        override(&config, "pool.index=");
+        ck_assert_str_eq(config.pool.index, expected);
+}
+END_TEST
+
 START_TEST(pieces_must_divide_the_host_tier)
 {
         struct config config;
@@ -769,6 +852,9 @@ int main(void)
         tcase_add_checked_fixture(check, make_folder, remove_folder);
         tcase_add_test(check, a_right_configuration_passes_the_check);
         tcase_add_test(check, folders_must_exist);
+        tcase_add_test(check, a_pool_is_checked_without_a_network);
+        tcase_add_test(check, keys_of_the_pool_are_words_numbers_and_names);
+        tcase_add_test(check, the_index_of_the_pool_lies_beside_the_catalog);
         tcase_add_test(check, pieces_must_divide_the_host_tier);
         tcase_add_test(check, arenas_beyond_the_machine_are_refused_with_line);
         tcase_add_test(check, what_is_not_ours_is_overwritten_only_by_format);
