@@ -3,6 +3,7 @@
 
 #include "daemon/admin_status.h"
 #include "daemon/daemon.h"
+#include "storage/remote.h"
 
 static const char *phase_name(enum daemon_phase phase)
 {
@@ -96,30 +97,63 @@ static json_t *codec(const struct tier_usage *usage)
                          usage->decoded.seconds_total);
 }
 
-static json_t *nvme_tier(struct daemon *daemon)
+static json_t *tier_below(struct daemon *daemon, enum index_tier below)
 {
         const struct metrics *metrics = &daemon->metrics;
-        struct tier *nvme = daemon->cache.nvme;
+        struct tier *own = cache_tier(&daemon->cache, below);
         struct tier_usage usage;
         json_t *tier;
 
-        nvme->ops.usage(nvme, &usage);
-        tier = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:s}",
-                         "name", nvme->ops.name, "capacity_bytes", (json_int_t)usage.capacity_bytes,
-                         "used_bytes", (json_int_t)usage.used_bytes, "payload_bytes",
-                         (json_int_t)usage.payload_bytes, "objects", (json_int_t)usage.objects,
-                         "queued_writes", (json_int_t)usage.queued_writes, "queued_reads",
-                         (json_int_t)usage.queued_reads, "queued_bytes",
-                         (json_int_t)usage.queued_bytes, "read_bytes",
-                         (json_int_t)usage.read_bytes_total, "written_bytes",
-                         (json_int_t)usage.written_bytes_total, "unsynced", (int)usage.is_unsynced,
-                         "degraded", (int)usage.degraded, "degraded_reason",
-                         usage.degraded_reason, "write",
-                         write_policy_name(daemon->cache.write_policy));
+        own->ops.usage(own, &usage);
+        tier = json_pack(
+                "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:s}", "name",
+                below == INDEX_NVME ? "nvme" : "remote", "capacity_bytes",
+                (json_int_t)usage.capacity_bytes, "used_bytes", (json_int_t)usage.used_bytes,
+                "payload_bytes", (json_int_t)usage.payload_bytes, "objects",
+                (json_int_t)usage.objects, "queued_writes", (json_int_t)usage.queued_writes,
+                "queued_reads", (json_int_t)usage.queued_reads, "queued_bytes",
+                (json_int_t)usage.queued_bytes, "read_bytes", (json_int_t)usage.read_bytes_total,
+                "written_bytes", (json_int_t)usage.written_bytes_total, "unsynced",
+                (int)usage.is_unsynced, "degraded", (int)usage.degraded, "degraded_reason",
+                usage.degraded_reason, "write",
+                write_policy_name(below == INDEX_NVME ? daemon->cache.write_policy
+                                                      : daemon->cache.offers.write));
         if (tier) {
-                json_object_update_new(tier, counters(metrics, METRICS_NVME));
+                json_object_update_new(tier, counters(metrics, (enum metrics_tier)below));
                 json_object_update_new(tier, codec(&usage));
         }
+        return tier;
+}
+
+/* What only the pool has to tell. */
+static json_t *remote_tier(struct daemon *daemon)
+{
+        const struct metrics *metrics = &daemon->metrics;
+        json_t *tier = tier_below(daemon, INDEX_REMOTE);
+        struct remote_usage usage;
+        struct index_usage index;
+        char node[33];
+
+        remote_usage(daemon->cache.remote, &usage);
+        index_usage(daemon->cache.index, &index);
+        admin_hex(node, usage.node, sizeof(usage.node));
+        json_object_update_new(
+                tier,
+                json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:b, s:I, s:I, s:I, s:I, "
+                          "s:I, s:I}",
+                          "backend", config_pool_name(daemon->config.pool.backend), "node", node,
+                          "nodes", (json_int_t)usage.nodes, "known_objects",
+                          (json_int_t)index.objects_in[INDEX_REMOTE], "others_objects",
+                          (json_int_t)index.foreign_objects, "bundles",
+                          (json_int_t)usage.own_bundles, "dead_bytes", (json_int_t)usage.dead_bytes,
+                          "breaker_open", (int)usage.breaker_open, "breaker_opened",
+                          (json_int_t)usage.breaker_opened, "caught_up", (int)usage.caught_up,
+                          "timeouts", (json_int_t)usage.timeouts, "stale_entries",
+                          (json_int_t)usage.stale_entries, "journal_damaged",
+                          (json_int_t)usage.journal_damaged, "offered_bytes",
+                          (json_int_t)metrics->remote_offered_bytes, "refused_writes",
+                          (json_int_t)metrics->remote_refused_writes_total, "dropped_unwritten",
+                          (json_int_t)metrics->remote_dropped_objects_total));
         return tier;
 }
 
@@ -157,7 +191,9 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
         admin_hex(boot_id, daemon->boot_id, sizeof(daemon->boot_id));
         json_array_append_new(tiers, host_tier(daemon));
         if (daemon->cache.nvme)
-                json_array_append_new(tiers, nvme_tier(daemon));
+                json_array_append_new(tiers, tier_below(daemon, INDEX_NVME));
+        if (daemon->cache.remote)
+                json_array_append_new(tiers, remote_tier(daemon));
         return json_pack(
                 "{s:b, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
                 "s:I, s:I, s:o, s:o}",

@@ -12,8 +12,6 @@
 #include "daemon/config_key.h"
 #include "storage/host.h"
 #include "storage/nvme.h"
-#include "storage/pool_rados.h"
-#include "storage/pool_s3.h"
 
 #define STATE_CATALOG    "/var/lib/kvtier/catalog"
 #define STATE_POOL_INDEX "/var/lib/kvtier/pool-index"
@@ -333,49 +331,6 @@ static int check_nvme(const struct config *config, bool format, struct why *why)
         return r;
 }
 
-static const char *or_null(const char *text)
-{
-        return *text ? text : NULL;
-}
-
-void config_rados_options(const struct config *config, struct pool_rados_options *ret_options)
-{
-        *ret_options = (struct pool_rados_options){
-                .config_path = or_null(config->rados.config),
-                .user = or_null(config->rados.user),
-                .keyring_path = or_null(config->rados.keyring),
-                .pool = config->rados.pool,
-                .prefix = config->pool.prefix,
-        };
-}
-
-void config_s3_options(const struct config *config, struct pool_s3_options *ret_options)
-{
-        *ret_options = (struct pool_s3_options){
-                .endpoint = config->s3.endpoint,
-                .region = or_null(config->s3.region),
-                .bucket = config->s3.bucket,
-                .prefix = config->pool.prefix,
-                .credentials_path = or_null(config->s3.credentials),
-                .ca_path = or_null(config->s3.ca),
-                .path_style = config->s3.path_style,
-                .allow_http = config->s3.allow_http,
-        };
-}
-
-static int check_backend(const struct config *config, struct why *why)
-{
-        struct pool_rados_options rados;
-        struct pool_s3_options s3;
-
-        if (config->pool.backend == CONFIG_POOL_RADOS) {
-                config_rados_options(config, &rados);
-                return pool_rados_check(&rados, why);
-        }
-        config_s3_options(config, &s3);
-        return pool_s3_check(&s3, why);
-}
-
 static int check_pool(const struct config *config, struct why *why)
 {
         int r;
@@ -391,7 +346,7 @@ static int check_pool(const struct config *config, struct why *why)
                 name_place(config, CONFIG_POOL_BUNDLE_BYTES, why);
                 return -EINVAL;
         }
-        r = check_backend(config, why);
+        r = config_check_backend(config, why);
         if (r)
                 name_place(config, CONFIG_POOL_BACKEND, why);
         return r;

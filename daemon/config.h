@@ -21,13 +21,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/rdma_address.h"
+#include "daemon/config_pool.h"
 #include "daemon/encoding_choice.h"
 #include "daemon/placement.h"
 
 #define CONFIG_DEFAULT_PATH "/etc/kvtier/kvtierd.conf"
 #define CONFIG_PATHS_MAX    16u  /* nvme.paths */
-#define CONFIG_PATH_BYTES   512u /* of one path, terminating zero included */
-#define CONFIG_NAME_BYTES   129u /* of a user, pool, bucket; terminating zero included */
 #define CONFIG_SOCKET_BYTES 108u /* sun_path, terminating zero included */
 #define CONFIG_NETWORKS_MAX 32u  /* rdma.allow */
 #define CONFIG_CHUNK_MAX    (1u << 20)
@@ -91,12 +90,6 @@ enum config_key {
         CONFIG_N_KEYS
 };
 
-enum config_pool_backend {
-        CONFIG_POOL_OFF,
-        CONFIG_POOL_RADOS,
-        CONFIG_POOL_S3,
-};
-
 /* Where a value came from. */
 #define CONFIG_FROM_DEFAULT  0
 #define CONFIG_FROM_OVERRIDE (-1) /* --set; any other value is a line of the file */
@@ -135,38 +128,9 @@ struct config {
                 uint32_t queue_depth; /* of each path */
                 uint32_t pinned_share_percent;
         } nvme;
-        struct {
-                enum config_pool_backend backend;
-                uint64_t bytes;                /* of this node in the pool */
-                char index[CONFIG_PATH_BYTES]; /* a folder; resolved when it was left out */
-                char prefix[CONFIG_NAME_BYTES];
-                enum placement_write write;
-                uint32_t admit_all;
-                uint32_t admit_tokens;
-                struct encoding_choice codec;
-                uint64_t bundle_bytes;
-                uint32_t linger_ms;
-                uint32_t deadline_ms;
-                uint64_t read_bytes_per_s; /* 0: no limit */
-                uint64_t write_bytes_per_s;
-                uint32_t queue_depth;
-                uint32_t pinned_share_percent;
-        } pool;
-        struct {
-                char config[CONFIG_PATH_BYTES]; /* "": where librados looks; so below */
-                char user[CONFIG_NAME_BYTES];
-                char keyring[CONFIG_PATH_BYTES];
-                char pool[CONFIG_NAME_BYTES];
-        } rados;
-        struct {
-                char endpoint[CONFIG_PATH_BYTES];
-                char region[CONFIG_NAME_BYTES];
-                char bucket[CONFIG_NAME_BYTES];
-                char credentials[CONFIG_PATH_BYTES];
-                char ca[CONFIG_PATH_BYTES];
-                uint32_t path_style;
-                uint32_t allow_http;
-        } s3;
+        struct config_pool pool;
+        struct config_rados rados;
+        struct config_s3 s3;
         struct {
                 uint64_t objects_max;
         } index;
@@ -232,9 +196,3 @@ void config_reload(struct config *config, const struct config *fresh,
 
 /* Writes the names of @keys, "host.bytes, nvme.paths", cut at @size. */
 void config_key_names(uint64_t keys, char *ret_text, size_t size);
-
-/* What the backend of the pool is to be opened with; texts borrowed from @config. */
-struct pool_rados_options;
-struct pool_s3_options;
-void config_rados_options(const struct config *config, struct pool_rados_options *ret_options);
-void config_s3_options(const struct config *config, struct pool_s3_options *ret_options);

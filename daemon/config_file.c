@@ -337,10 +337,12 @@ static const cyaml_schema_field_t sessions_fields[] = {VALUE(sessions_section, m
                                                        CYAML_FIELD_END};
 static const cyaml_schema_field_t session_fields[] = {
         VALUE(session_section, leases_max), VALUE(session_section, bytes_max), CYAML_FIELD_END};
-static const cyaml_schema_field_t host_fields[] = {
-        VALUE(host_section, bytes), VALUE(host_section, piece_bytes),
-        VALUE(host_section, huge_pages), VALUE(host_section, lease_share_percent),
-        VALUE(host_section, pinned_share_percent), CYAML_FIELD_END};
+static const cyaml_schema_field_t host_fields[] = {VALUE(host_section, bytes),
+                                                   VALUE(host_section, piece_bytes),
+                                                   VALUE(host_section, huge_pages),
+                                                   VALUE(host_section, lease_share_percent),
+                                                   VALUE(host_section, pinned_share_percent),
+                                                   CYAML_FIELD_END};
 static const cyaml_schema_field_t nvme_fields[] = {
         CYAML_FIELD_SEQUENCE("paths", OPTIONAL, struct nvme_section, paths, &path_schema, 0,
                              CYAML_UNLIMITED),
@@ -371,39 +373,27 @@ static const cyaml_schema_field_t pool_fields[] = {VALUE(pool_section, backend),
 static const cyaml_schema_field_t rados_fields[] = {
         VALUE(rados_section, config), VALUE(rados_section, user), VALUE(rados_section, keyring),
         VALUE(rados_section, pool), CYAML_FIELD_END};
-static const cyaml_schema_field_t s3_fields[] = {VALUE(s3_section, endpoint),
-                                                 VALUE(s3_section, region),
-                                                 VALUE(s3_section, bucket),
-                                                 VALUE(s3_section, credentials),
-                                                 VALUE(s3_section, ca),
-                                                 VALUE(s3_section, path_style),
-                                                 VALUE(s3_section, allow_http),
-                                                 CYAML_FIELD_END};
+static const cyaml_schema_field_t s3_fields[] = {
+        VALUE(s3_section, endpoint),   VALUE(s3_section, region),
+        VALUE(s3_section, bucket),     VALUE(s3_section, credentials),
+        VALUE(s3_section, ca),         VALUE(s3_section, path_style),
+        VALUE(s3_section, allow_http), CYAML_FIELD_END};
 static const cyaml_schema_field_t index_fields[] = {VALUE(index_section, objects_max),
                                                     CYAML_FIELD_END};
 static const cyaml_schema_field_t metrics_fields[] = {VALUE(metrics_section, listen),
                                                       CYAML_FIELD_END};
-static const cyaml_schema_field_t rdma_fields[] = {
-        VALUE(rdma_section, listen), VALUE(rdma_section, secret), VALUE(rdma_section, allow),
-        CYAML_FIELD_END};
+static const cyaml_schema_field_t rdma_fields[] = {VALUE(rdma_section, listen),
+                                                   VALUE(rdma_section, secret),
+                                                   VALUE(rdma_section, allow), CYAML_FIELD_END};
 static const cyaml_schema_field_t drain_fields[] = {VALUE(drain_section, seconds), CYAML_FIELD_END};
 static const cyaml_schema_field_t log_fields[] = {VALUE(log_section, level), CYAML_FIELD_END};
-static const cyaml_schema_field_t tree_fields[] = {SECTION(socket),
-                                                   SECTION(admin),
-                                                   SECTION(sessions),
-                                                   SECTION(session),
-                                                   SECTION(host),
-                                                   SECTION(nvme),
-                                                   SECTION(pool),
-                                                   SECTION(rados),
-                                                   SECTION(s3),
-                                                   SECTION(index),
-                                                   SECTION(metrics),
-                                                   SECTION(rdma),
-                                                   SECTION(drain),
-                                                   SECTION(log),
-                                                   VALUE(tree, chunk_tokens),
-                                                   CYAML_FIELD_END};
+static const cyaml_schema_field_t tree_fields[] = {
+        SECTION(socket),  SECTION(admin),   SECTION(sessions),
+        SECTION(session), SECTION(host),    SECTION(nvme),
+        SECTION(pool),    SECTION(rados),   SECTION(s3),
+        SECTION(index),   SECTION(metrics), SECTION(rdma),
+        SECTION(drain),   SECTION(log),     VALUE(tree, chunk_tokens),
+        CYAML_FIELD_END};
 static const cyaml_schema_value_t tree_schema = {
         CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct tree, tree_fields),
 };

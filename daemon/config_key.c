@@ -258,12 +258,7 @@ static int set_write(const struct config_key_spec *spec, struct config *config, 
 static int set_backend(const struct config_key_spec *spec, struct config *config, const char *value,
                        struct why *why)
 {
-        static const char *const words[] = {[CONFIG_POOL_OFF] = "off",
-                                            [CONFIG_POOL_RADOS] = "rados",
-                                            [CONFIG_POOL_S3] = "s3",
-                                            NULL};
-
-        return set_word(spec, config, value, words, why);
+        return set_word(spec, config, value, config_pool_names, why);
 }
 
 static int set_admit(const struct config_key_spec *spec, struct config *config, const char *value,

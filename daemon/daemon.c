@@ -19,8 +19,8 @@
 #include "daemon/pin_table.h"
 #include "daemon/rdma_port.h"
 #include "daemon/removal.h"
+#include "daemon/tiers.h"
 #include "daemon/verify.h"
-#include "storage/nvme.h"
 
 #define HEARTBEAT_MS 100u
 #define STATUS_MS    5000u
@@ -49,7 +49,7 @@ int daemon_is_ready(const struct daemon *daemon, struct why *why)
         if (daemon->phase >= DAEMON_DRAINING)
                 why_set(why, "the daemon is shutting down");
         else if (!daemon->recovered)
-                why_set(why, "the NVMe tier is being recovered");
+                why_set(why, "what the tiers kept is being recovered");
         else if (!host_n_arenas(daemon->cache.host))
                 why_set(why, "no arena is up yet");
         else
@@ -58,9 +58,6 @@ int daemon_is_ready(const struct daemon *daemon, struct why *why)
 }
 
 /* ---- stopping ---- */
-
-static void on_nvme_closed(void *user);
-static void on_host_closed(void *user);
 
 static void close_loop_handles(struct daemon *daemon)
 {
@@ -89,11 +86,10 @@ static void on_host_closed(void *user)
                 close_loop_handles(daemon);
 }
 
-static void on_nvme_closed(void *user)
+static void on_tiers_closed(void *user)
 {
         struct daemon *daemon = user;
 
-        daemon->cache.nvme = NULL;
         if (daemon->cache.host)
                 host_pool_close(daemon->cache.host, on_host_closed, daemon);
         else
@@ -109,10 +105,7 @@ static void close_parts(struct daemon *daemon)
                 leases_deinit(&daemon->leases);
         }
         daemon_port_close(daemon);
-        if (daemon->cache.nvme)
-                daemon->cache.nvme->ops.close(daemon->cache.nvme, on_nvme_closed, daemon);
-        else
-                on_nvme_closed(daemon);
+        tiers_close(daemon, on_tiers_closed, daemon);
 }
 
 static void say_bye(struct session *session)
@@ -153,19 +146,11 @@ static void stop(struct daemon *daemon, const char *reason)
         daemon_wake(daemon);
 }
 
-static bool is_drained(const struct daemon *daemon)
-{
-        return !daemon->cache.nvme || daemon->cache.write_policy == PLACEMENT_WRITE_OFF ||
-               (TAILQ_EMPTY(&daemon->cache.copies.dirty) &&
-                transfers_are_idle(&daemon->cache.transfers));
-}
-
 static bool is_quiet(const struct daemon *daemon)
 {
-        return TAILQ_EMPTY(&daemon->sessions) && daemon_port_is_quiet(daemon) &&
-               !daemon->verify && daemon->recovered &&
-               transfers_are_idle(&daemon->cache.transfers) && !daemon->cache.n_forgetting &&
-               !daemon->cache.n_syncing;
+        return TAILQ_EMPTY(&daemon->sessions) && daemon_port_is_quiet(daemon) && !daemon->verify &&
+               daemon->recovered && transfers_are_idle(&daemon->cache.transfers) &&
+               !daemon->cache.n_forgetting && !daemon->cache.n_syncing;
 }
 
 static void on_turn(uv_check_t *check)
@@ -180,7 +165,7 @@ static void on_turn(uv_check_t *check)
         marks_go_on(daemon);
         prefetches_go_on(daemon);
         verify_go_on(daemon);
-        if (daemon->phase == DAEMON_DRAINING && is_drained(daemon))
+        if (daemon->phase == DAEMON_DRAINING && tiers_are_drained(daemon))
                 stop(daemon, "drained");
         if (daemon->phase == DAEMON_STOPPING && is_quiet(daemon))
                 close_parts(daemon);
@@ -201,7 +186,8 @@ void daemon_drain(struct daemon *daemon, const char *reason)
                  daemon->config.drain.seconds, cache_unwritten_bytes(&daemon->cache));
         daemon->phase = DAEMON_DRAINING;
         presence_table_set_state(daemon->cache.presence, PRESENCE_DRAINING);
-        notify_stopping(daemon->config.drain.seconds + 10);
+        notify_stopping(daemon->config.drain.seconds + 10 +
+                        (daemon->cache.remote ? 2 * daemon->config.pool.deadline_ms / 1000 : 0));
         transfers_drain(&daemon->cache);
         uv_timer_start(&daemon->drain_timer, on_drain_time,
                        (uint64_t)daemon->config.drain.seconds * 1000, 0);
@@ -224,6 +210,9 @@ static void limit_pins(struct daemon *daemon)
 
         if (nvme)
                 nvme->ops.usage(nvme, &usage);
+        if (daemon->cache.remote)
+                pins->bytes_max[INDEX_REMOTE] =
+                        config->pool.bytes / 100 * config->pool.pinned_share_percent;
         pins->bytes_max[INDEX_HOST] = config->host.bytes / 100 * config->host.pinned_share_percent;
         pins->bytes_max[INDEX_NVME] =
                 usage.capacity_bytes / 100 * config->nvme.pinned_share_percent;
@@ -235,6 +224,12 @@ static void apply_config(struct daemon *daemon)
         limit_pins(daemon);
         daemon->cache.write_policy = daemon->config.nvme.write;
         daemon->cache.encodings[INDEX_NVME] = daemon->config.nvme.codec;
+        daemon->cache.offers = (struct offer_policy){
+                .write = daemon->config.pool.write,
+                .all = daemon->config.pool.admit_all,
+                .tokens_min = daemon->config.pool.admit_tokens,
+        };
+        daemon->cache.encodings[INDEX_REMOTE] = daemon->config.pool.codec;
         transfers_pump(&daemon->cache);
 }
 
@@ -355,63 +350,15 @@ static void start_pulse(struct daemon *daemon)
 
 /* ---- parts ---- */
 
-static void on_nvme_notice(void *user, const char *text)
-{
-        (void)user;
-        log_warning("nvme_notice", "text=%s", log_quoted(text).text);
-}
-
-static void on_nvme_ready(void *user)
-{
-        struct daemon *daemon = user;
-
-        transfers_tier_is_ready(&daemon->cache, INDEX_NVME);
-}
-
-static int open_nvme(struct daemon *daemon, bool format, struct why *why)
-{
-        const struct config *config = &daemon->config;
-        const char *paths[CONFIG_PATHS_MAX];
-        struct nvme_options options = {
-                .paths = paths,
-                .n_paths = config->nvme.n_paths,
-                .bytes = config->nvme.bytes,
-                .catalog_path = config->nvme.catalog,
-                .sync_ms = config->nvme.sync_ms,
-                .queue_depth = config->nvme.queue_depth,
-                .format = format,
-                .on_notice = on_nvme_notice,
-        };
-        int r;
-
-        if (!config->nvme.n_paths)
-                return 0;
-        for (uint32_t i = 0; i < config->nvme.n_paths; i++)
-                paths[i] = config->nvme.paths[i];
-        r = nvme_open(&daemon->cache.nvme, &daemon->loop, &options, why);
-        if (r)
-                return r;
-        daemon->cache.nvme->on_ready = on_nvme_ready;
-        daemon->cache.nvme->on_ready_user = daemon;
-        return 0;
-}
-
 static void on_arena(void *user, const struct host_arena *arena)
 {
         struct daemon *daemon = user;
         struct session *session;
-        int r;
 
         /* The tier that would register it is on its way out, and nobody will use it. */
         if (daemon->is_closing)
                 return;
-        if (daemon->cache.nvme) {
-                r = daemon->cache.nvme->ops.add_memory(daemon->cache.nvme, arena->id, arena->base,
-                                                       arena->bytes);
-                if (r)
-                        log_warning("arena_not_registered", "arena=%u error=\"%s\"", arena->id,
-                                    strerror(-r));
-        }
+        tiers_add_memory(daemon, arena);
         daemon_port_add_arena(daemon, arena);
         TAILQ_FOREACH(session, &daemon->sessions, link)
                 handshake_announce(session, arena);
@@ -525,7 +472,7 @@ static int start(struct daemon *daemon, bool format, struct why *why)
         if (!r)
                 r = open_cache(daemon);
         if (!r)
-                r = open_nvme(daemon, format, why);
+                r = tiers_open(daemon, format, why);
         if (!r)
                 r = daemon_port_open(daemon, why);
         if (!r)
@@ -586,9 +533,10 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
         } else {
                 log_info("started",
                          "version=%s socket=%s host_bytes=%" PRIu64 " nvme_bytes=%" PRIu64
-                         " metrics_port=%u",
+                         " pool=%s metrics_port=%u",
                          KVTIER_VERSION, config->socket.path, config->host.bytes,
                          config->nvme.n_paths ? config->nvme.bytes : 0,
+                         config_pool_name(config->pool.backend),
                          daemon->http ? http_port(daemon->http) : 0);
         }
         uv_run(&daemon->loop, UV_RUN_DEFAULT);

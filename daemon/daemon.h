@@ -2,10 +2,10 @@
 /*
  * The daemon: owns every part and the order in which they start and stop.
  *
- *   start: presence table, index -> NVMe tier -> host pool -> recovery -> socket, metrics
+ *   start: presence table, index -> NVMe, pool -> host pool -> recovery -> socket, metrics
  *   serving: the presence table says so once recovery has ended and one arena is up
  *   drain (SIGTERM): no new reservations; write-down of what the policy keeps, up to
- *   drain.seconds; then sessions, host pool, tier, table are closed in reverse order
+ *   drain.seconds; then sessions, tiers, host pool, table are closed
  */
 #pragma once
 
@@ -43,11 +43,14 @@ struct daemon {
         struct config config;
         struct metrics metrics;
         struct cache cache;
+        struct pool *pool; /* while the remote tier that it belongs to is not open */
+        void (*on_tiers_closed)(void *user); /* tiers_close() */
+        void *on_tiers_closed_user;
         struct leases leases;
         struct session_list sessions;
         struct layout_assembly_list layouts; /* of the engines that are attached */
-        uint32_t n_sessions;    /* with a socket */
-        uint32_t n_quarantined; /* without one */
+        uint32_t n_sessions;                 /* with a socket */
+        uint32_t n_quarantined;              /* without one */
         uint64_t next_session;
         uint32_t n_waiting;            /* acquires that wait for reservations */
         uint64_t n_reservations_ended; /* so far */
@@ -69,8 +72,8 @@ struct daemon {
         uv_async_t wake;   /* makes the loop turn once more */
         uint64_t heartbeat_due_ns;
         uint64_t watchdog_due_ns;
-        bool accepting;        /* the listening socket is polled */
-        bool is_closing;       /* parts are being closed */
+        bool accepting;          /* the listening socket is polled */
+        bool is_closing;         /* parts are being closed */
         struct verify *verify;   /* kvtierctl verify: one at a time */
         struct removal *removal; /* kvtierctl evict, clear: one at a time */
         struct marks marks;

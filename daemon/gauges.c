@@ -2,6 +2,11 @@
 /* The gauges: what is true now, read from the parts just before a rendering. */
 #include "daemon/daemon.h"
 #include "daemon/rdma_port.h"
+#include "storage/remote.h"
+
+_Static_assert((int)METRICS_HOST == (int)INDEX_HOST && (int)METRICS_NVME == (int)INDEX_NVME &&
+                       (int)METRICS_REMOTE == (int)INDEX_REMOTE,
+               "one number for a tier in both");
 
 static void refresh_host(struct daemon *daemon)
 {
@@ -37,36 +42,71 @@ static void refresh_encoding(struct metrics *metrics, enum metrics_tier tier,
         metrics->tier_decode_seconds_total[tier] = usage->decoded.seconds_total;
 }
 
-static void refresh_nvme(struct daemon *daemon)
+/* Of one tier below. */
+static void refresh_tier(struct daemon *daemon, enum index_tier below)
 {
         struct metrics *metrics = &daemon->metrics;
-        struct tier *nvme = daemon->cache.nvme;
+        struct tier *tier = cache_tier(&daemon->cache, below);
         struct tier_usage usage;
 
-        if (!nvme)
-                return;
-        nvme->ops.usage(nvme, &usage);
-        metrics->tier_capacity_bytes[METRICS_NVME] = usage.capacity_bytes;
-        metrics->tier_used_bytes[METRICS_NVME] = usage.used_bytes;
-        metrics->tier_payload_bytes[METRICS_NVME] = usage.payload_bytes;
-        metrics->tier_objects[METRICS_NVME] = usage.objects;
-        metrics->tier_recovered[METRICS_NVME] = daemon->recovered;
-        metrics->tier_degraded[METRICS_NVME] = usage.degraded;
-        metrics->tier_read_bytes_total[METRICS_NVME] = usage.read_bytes_total;
-        metrics->tier_written_bytes_total[METRICS_NVME] = usage.written_bytes_total;
-        refresh_encoding(metrics, METRICS_NVME, &usage);
-        metrics->tier_queued_reads[METRICS_NVME] = usage.queued_reads;
-        metrics->tier_queued_writes[METRICS_NVME] = usage.queued_writes;
-        metrics->tier_queued_bytes[METRICS_NVME] = usage.queued_bytes;
-        metrics->catalog_queue_entries = usage.queued_changes;
-        metrics->tier_oldest_read_seconds[METRICS_NVME] =
-                transfers_oldest_seconds(&daemon->cache.transfers, INDEX_NVME, true);
-        metrics->tier_oldest_write_seconds[METRICS_NVME] =
-                transfers_oldest_seconds(&daemon->cache.transfers, INDEX_NVME, false);
-        metrics->write_behind_backlog_bytes =
-                daemon->cache.write_policy == PLACEMENT_WRITE_STORE
-                        ? cache_unwritten_bytes(&daemon->cache)
-                        : daemon->cache.transfers.lanes[INDEX_NVME].down_bytes;
+        tier->ops.usage(tier, &usage);
+        metrics->tier_capacity_bytes[below] = usage.capacity_bytes;
+        metrics->tier_used_bytes[below] = usage.used_bytes;
+        metrics->tier_payload_bytes[below] = usage.payload_bytes;
+        metrics->tier_objects[below] = usage.objects;
+        metrics->tier_recovered[below] = daemon->recovered;
+        metrics->tier_degraded[below] = usage.degraded;
+        metrics->tier_read_bytes_total[below] = usage.read_bytes_total;
+        metrics->tier_written_bytes_total[below] = usage.written_bytes_total;
+        refresh_encoding(metrics, (enum metrics_tier)below, &usage);
+        metrics->tier_queued_reads[below] = usage.queued_reads;
+        metrics->tier_queued_writes[below] = usage.queued_writes;
+        metrics->tier_queued_bytes[below] = usage.queued_bytes;
+        metrics->tier_oldest_read_seconds[below] =
+                transfers_oldest_seconds(&daemon->cache.transfers, below, true);
+        metrics->tier_oldest_write_seconds[below] =
+                transfers_oldest_seconds(&daemon->cache.transfers, below, false);
+        if (below == INDEX_NVME)
+                metrics->catalog_queue_entries = usage.queued_changes;
+}
+
+static void refresh_remote(struct daemon *daemon)
+{
+        struct metrics *metrics = &daemon->metrics;
+        struct remote_usage usage;
+
+        remote_usage(daemon->cache.remote, &usage);
+        metrics->remote_entries = usage.entries;
+        metrics->remote_nodes = usage.nodes;
+        metrics->remote_bundles = usage.own_bundles;
+        metrics->remote_dead_bytes = usage.dead_bytes;
+        metrics->remote_caught_up = usage.caught_up;
+        metrics->remote_breaker_open = usage.breaker_open;
+        metrics->remote_breaker_opened_total = usage.breaker_opened;
+        metrics->remote_read_requests_total = usage.read_requests;
+        metrics->remote_timeouts_total = usage.timeouts;
+        metrics->remote_stale_entries_total = usage.stale_entries;
+        metrics->remote_journal_read_total = usage.journal_segments_read;
+        metrics->remote_journal_written_total = usage.journal_segments_written;
+        metrics->remote_journal_damaged_total = usage.journal_damaged;
+        metrics->remote_offered_bytes = daemon->cache.copies.offered_bytes;
+}
+
+static void refresh_below(struct daemon *daemon)
+{
+        const struct cache *cache = &daemon->cache;
+
+        if (cache->nvme) {
+                refresh_tier(daemon, INDEX_NVME);
+                daemon->metrics.write_behind_backlog_bytes =
+                        cache->write_policy == PLACEMENT_WRITE_STORE
+                                ? cache_unwritten_bytes(cache)
+                                : cache->transfers.lanes[INDEX_NVME].down_bytes;
+        }
+        if (cache->remote) {
+                refresh_tier(daemon, INDEX_REMOTE);
+                refresh_remote(daemon);
+        }
 }
 
 static void refresh_pins(struct daemon *daemon)
@@ -75,10 +115,10 @@ static void refresh_pins(struct daemon *daemon)
         const struct pin_table *pins = index_pins(daemon->cache.index);
         const struct session *session;
 
-        metrics->tier_pinned_bytes[METRICS_HOST] = pins->bytes[INDEX_HOST];
-        metrics->tier_pinned_bytes[METRICS_NVME] = pins->bytes[INDEX_NVME];
-        metrics->tier_pinned_limit_bytes[METRICS_HOST] = pins->bytes_max[INDEX_HOST];
-        metrics->tier_pinned_limit_bytes[METRICS_NVME] = pins->bytes_max[INDEX_NVME];
+        for (int tier = 0; tier < INDEX_N_TIERS; tier++) {
+                metrics->tier_pinned_bytes[tier] = pins->bytes[tier];
+                metrics->tier_pinned_limit_bytes[tier] = pins->bytes_max[tier];
+        }
         metrics->pins = daemon->marks.admin_pins.n;
         TAILQ_FOREACH(session, &daemon->sessions, link)
                 metrics->pins += session->pins.n;
@@ -126,7 +166,7 @@ void daemon_refresh_metrics(struct daemon *daemon)
         metrics->presence_capacity_entries = presence.capacity;
         metrics->presence_refused_total = presence.refused_total;
         refresh_host(daemon);
-        refresh_nvme(daemon);
+        refresh_below(daemon);
         refresh_sessions(daemon);
         refresh_pins(daemon);
         daemon_port_refresh(daemon);
