@@ -456,8 +456,9 @@ static void init_curl(void)
         curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-int pool_s3_open(struct pool **ret_pool, uv_loop_t *loop, const struct pool_s3_options *options,
-                 struct why *why)
+/* A pool with its options and credentials, which does nothing yet. */
+static int new_pool(struct s3_pool **ret_pool, const struct pool_s3_options *options,
+                    struct why *why)
 {
         static pthread_once_t once = PTHREAD_ONCE_INIT;
         struct s3_pool *pool;
@@ -472,8 +473,32 @@ int pool_s3_open(struct pool **ret_pool, uv_loop_t *loop, const struct pool_s3_o
         r = copy_options(pool, options, why);
         if (!r)
                 r = s3_credentials_read(&pool->credentials, options->credentials_path, why);
+        if (r < 0)
+                free_pool(pool);
+        else
+                *ret_pool = pool;
+        return r;
+}
+
+int pool_s3_check(const struct pool_s3_options *options, struct why *why)
+{
+        struct s3_pool *pool;
+        int r = new_pool(&pool, options, why);
+
         if (!r)
-                r = s3_loop_start(pool);
+                free_pool(pool);
+        return r;
+}
+
+int pool_s3_open(struct pool **ret_pool, uv_loop_t *loop, const struct pool_s3_options *options,
+                 struct why *why)
+{
+        struct s3_pool *pool;
+        int r = new_pool(&pool, options, why);
+
+        if (r < 0)
+                return r;
+        r = s3_loop_start(pool);
         if (r < 0) {
                 free_pool(pool);
                 return r;
