@@ -642,6 +642,11 @@ bool database_cursor_next(struct database_cursor *cursor, const void **ret_key,
         return true;
 }
 
+void database_cursor_hold(struct database_cursor *cursor)
+{
+        cursor->started = false;
+}
+
 int database_cursor_close(struct database_cursor *cursor)
 {
         char *message = NULL;

@@ -129,6 +129,8 @@ int database_cursor_open(struct database_cursor **ret_cursor, struct database *d
 /* false at the end or on failure. Key and value are valid until the next call. */
 bool database_cursor_next(struct database_cursor *cursor, const void **ret_key,
                           size_t *ret_key_bytes, const void **ret_value, size_t *ret_value_bytes);
+/* The next call gives the same entry again. */
+void database_cursor_hold(struct database_cursor *cursor);
 /* Back to the first entry of the same view. */
 void database_cursor_rewind(struct database_cursor *cursor);
 /* Ends the walk. 0, or a negative errno when it ended early. */

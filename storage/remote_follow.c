@@ -1,34 +1,537 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading the journals of others: so far this node knows its own alone. */
+/*
+ * Reading journals: a round lists what there is, then reads what is new, one segment at a
+ * time: got, taken apart on a worker, obeyed in slices so that the loop goes on between
+ * them. A round begins when another node hints, and every poll_ms.
+ *
+ * Our own journal is read too, at the start: what it says beyond the index was lost with the
+ * index's last moments, or with the whole index.
+ */
+#include <stdlib.h>
+#include <string.h>
+
 #include "storage/remote_tier.h"
+
+#define LIST_NAMES    1000u
+#define SLICE_RECORDS 128u
+#define TRIES_MAX     2u /* of a segment that is damaged: it may have been the way */
+#define UNLISTED_MAX  2u
+
+struct remote_follow {
+        struct remote *remote;
+        bool is_active, is_wanted, has_list;
+        uint64_t begun_ns;
+
+        struct pool_list list;
+        char after[POOL_NAME_MAX];
+
+        struct remote_node *node; /* whose segment is being read */
+        uint64_t number;
+        uint32_t n_tries;
+        char name[POOL_NAME_MAX];
+        uint8_t *bytes;
+        uint64_t length;
+        struct pool_get get;
+
+        uv_work_t work;
+        int result;
+        struct why why;
+        struct remote_news *news;
+        uint32_t n_news, size_news, next_news;
+        uint8_t *values;
+        size_t values_used, values_size;
+};
+
 int remote_follow_init(struct remote *remote)
 {
+        remote->follow = calloc(1, sizeof(*remote->follow));
+        if (!remote->follow)
+                return err_raise(-ENOMEM);
+        remote->follow->remote = remote;
+        remote->follow->work.data = remote->follow;
         return 0;
 }
+
+static void drop_segment(struct remote_follow *follow)
+{
+        free(follow->bytes);
+        free(follow->news);
+        free(follow->values);
+        follow->bytes = NULL;
+        follow->news = NULL;
+        follow->values = NULL;
+        follow->n_news = follow->size_news = follow->next_news = 0;
+        follow->values_used = follow->values_size = 0;
+}
+
 void remote_follow_deinit(struct remote *remote)
 {
+        if (remote->follow)
+                drop_segment(remote->follow);
+        free(remote->follow);
 }
-void remote_begin_following(struct remote *remote)
+
+/* ---- rounds ---- */
+
+static void end_round(struct remote_follow *follow)
 {
-        remote->is_own_read = true;
+        struct remote *remote = follow->remote;
+
+        follow->is_active = false;
+        if (remote->is_rebuilding && remote->is_own_read && !remote->is_closing)
+                remote_rebuild(remote);
+        remote_journal_work(remote);
+        remote_retry_soon(remote);
+        if (follow->is_wanted)
+                remote_follow_poll(remote);
+        remote_idle(remote);
 }
+
+static void catch_up(struct remote_follow *follow)
+{
+        struct remote *remote = follow->remote;
+
+        if (!remote->counts.caught_up)
+                remote->counts.replay_seconds = (double)(uv_hrtime() - follow->begun_ns) / 1e9;
+        remote->counts.caught_up = true;
+        end_round(follow);
+}
+
+/* ---- which segment is next ---- */
+
+/* Has it to wait for segments of another node that its writer had read? */
+static bool is_blocked(const struct remote_node *node)
+{
+        const struct remote_node *other = node->waits_for;
+
+        return other && other->n_listed && other->listed[0].number <= node->waits_for_number;
+}
+
+static struct remote_node *choose_node(struct remote *remote)
+{
+        struct remote_node *node, *blocked = NULL;
+
+        if (remote->own->n_listed)
+                return remote->own;
+        LIST_FOREACH(node, &remote->map.nodes, link) {
+                if (!node->n_listed)
+                        continue;
+                if (!is_blocked(node))
+                        return node;
+                blocked = node;
+        }
+        /* Whoever waits for each other has lied. */
+        if (blocked)
+                blocked->waits_for = NULL;
+        return blocked;
+}
+
+static void read_next(struct remote_follow *follow);
+
+/* The segment is done with, whatever it was. */
+static void pass_segment(struct remote_follow *follow, struct database_changes *changes)
+{
+        struct remote *remote = follow->remote;
+        struct remote_node *node = follow->node;
+
+        node->read_to = follow->number;
+        node->n_listed--;
+        memmove(node->listed, node->listed + 1, node->n_listed * sizeof(*node->listed));
+        node->waits_for = NULL;
+        if (node->is_own) {
+                if (remote->next_segment <= follow->number)
+                        remote->next_segment = follow->number + 1;
+                if (!remote->first_segment)
+                        remote->first_segment = follow->number;
+                remote_put_meta(remote, changes);
+        } else {
+                remote_put_node(remote, node, changes);
+        }
+        remote_change(remote, changes, false, NULL);
+        follow->n_tries = 0;
+        drop_segment(follow);
+        read_next(follow);
+}
+
+static void pass_damaged(struct remote_follow *follow, const char *why)
+{
+        struct remote *remote = follow->remote;
+        struct database_changes changes = {NULL};
+
+        remote->counts.journal_damaged++;
+        remote_notice(remote, "%s is skipped: %s", follow->name, why);
+        pass_segment(follow, &changes);
+}
+
+/* ---- obeying ---- */
+
+/* The index forgets what a node's journal says no more: it was compacted behind us. */
+static void look_for_snapshot(struct remote_follow *follow, struct database_changes *changes)
+{
+        struct remote_node *node = follow->node;
+
+        if (!node->is_own && node->read_to && node->read_to + 1 != follow->number &&
+            follow->news[0].kind == JOURNAL_SNAPSHOT)
+                remote_drop_bundles_of(follow->remote, node, changes);
+}
+
+static void on_slice(uv_idle_t *slice)
+{
+        struct remote *remote = slice->data;
+        struct remote_follow *follow = remote->follow;
+        struct database_changes changes = {NULL};
+        uint32_t end = follow->next_news + SLICE_RECORDS;
+
+        if (!follow->next_news)
+                look_for_snapshot(follow, &changes);
+        if (end > follow->n_news)
+                end = follow->n_news;
+        for (; follow->next_news < end && !remote->is_closing; follow->next_news++)
+                remote_apply(remote, follow->node, follow->number, &follow->news[follow->next_news],
+                             follow->values, &changes);
+        /* Before any write can ask whether it is current. */
+        remote_tell_vanished(remote);
+        if (remote->is_closing || follow->next_news == follow->n_news) {
+                uv_idle_stop(slice);
+                if (remote->is_closing) {
+                        database_changes_deinit(&changes); /* what memory has is lost anyway */
+                        drop_segment(follow);
+                        end_round(follow);
+                        return;
+                }
+                remote->counts.journal_segments_read++;
+                remote_replaced_trim(remote, &changes);
+                pass_segment(follow, &changes);
+                return;
+        }
+        remote_change(remote, &changes, false, NULL);
+}
+
+/* The first segment of another node that is to be obeyed before this one. */
+static bool must_wait(struct remote_follow *follow)
+{
+        struct remote *remote = follow->remote;
+
+        for (uint32_t i = 0; i < follow->n_news; i++) {
+                const struct remote_news *news = &follow->news[i];
+                struct remote_node *other;
+
+                if (news->kind != JOURNAL_READ)
+                        continue;
+                other = remote_map_node(&remote->map, news->node, false);
+                if (!other || other == follow->node || !other->n_listed ||
+                    other->listed[0].number > news->number)
+                        continue;
+                follow->node->waits_for = other;
+                follow->node->waits_for_number = news->number;
+                return true;
+        }
+        return false;
+}
+
+/* ---- taking apart, on a worker ---- */
+
+static void *grow(void *memory, size_t *size, size_t used, size_t needed)
+{
+        void *more;
+
+        if (*size - used >= needed)
+                return memory;
+        more = realloc(memory, 2 * *size + needed);
+        if (more)
+                *size = 2 * *size + needed;
+        return more;
+}
+
+static bool add_value(struct remote_follow *follow, struct remote_news *news,
+                      const struct journal_record *record)
+{
+        size_t bytes = (remote_index_entry_bytes(&record->stored) + 7) / 8 * 8;
+        void *values = grow(follow->values, &follow->values_size, follow->values_used, bytes);
+
+        if (!values)
+                return false;
+        follow->values = values;
+        news->value_at = follow->values_used;
+        news->value_bytes = remote_index_entry_bytes(&record->stored);
+        remote_index_entry_encode(follow->values + news->value_at, &record->bundle, record->part,
+                                  true, &record->stored);
+        follow->values_used += bytes;
+        return true;
+}
+
+static bool on_record(void *user, const struct journal_record *record)
+{
+        struct remote_follow *follow = user;
+        struct remote_news *news;
+        bool is_added = true;
+
+        if (follow->n_news == follow->size_news) {
+                uint32_t size = 2 * follow->size_news + 256;
+
+                news = realloc(follow->news, size * sizeof(*news));
+                if (!news) {
+                        follow->result = err_raise(-ENOMEM);
+                        return false;
+                }
+                follow->news = news;
+                follow->size_news = size;
+        }
+        news = &follow->news[follow->n_news];
+        *news = (struct remote_news){
+                .kind = record->kind,
+                .bundle = record->bundle,
+                .part = record->part,
+                .key = record->key,
+                .checksum_total = record->checksum_total,
+                .number = record->number,
+                .layout = record->layout,
+        };
+        memcpy(news->node, record->node, sizeof(news->node));
+        if (record->kind == JOURNAL_STORED) {
+                news->object = record->stored.object;
+                news->stored_bytes = record->stored.stored_bytes;
+                news->checksum_total = record->stored.checksums.total;
+                is_added = add_value(follow, news, record);
+        }
+        if (is_added)
+                follow->n_news++;
+        else
+                follow->result = err_raise(-ENOMEM);
+        return is_added;
+}
+
+static void take_apart(uv_work_t *work)
+{
+        struct remote_follow *follow = work->data;
+        int r = journal_segment_decode(follow->bytes, follow->length, follow->node->id,
+                                       follow->number, on_record, follow, &follow->why);
+
+        if (!follow->result)
+                follow->result = r;
+}
+
+static void on_taken_apart(uv_work_t *work, int status)
+{
+        struct remote_follow *follow = work->data;
+        struct remote *remote = follow->remote;
+        int r = status < 0 ? err_raise(status) : follow->result;
+
+        if (r == -ENOMEM || status < 0) {
+                drop_segment(follow);
+                end_round(follow); /* the next one tries again */
+        } else if (r) {
+                drop_segment(follow);
+                if (r == JOURNAL_E_DAMAGED && ++follow->n_tries < TRIES_MAX)
+                        read_next(follow);
+                else
+                        pass_damaged(follow,
+                                     follow->why.text[0] ? follow->why.text : "it is another's");
+        } else if (must_wait(follow)) {
+                drop_segment(follow);
+                read_next(follow);
+        } else {
+                uv_idle_start(&remote->slice, on_slice);
+        }
+}
+
+/* ---- getting ---- */
+
+static void on_got(struct pool_get *get, int result, uint64_t n_bytes)
+{
+        struct remote_follow *follow = get->user;
+        struct remote *remote = follow->remote;
+        struct database_changes changes = {NULL};
+        int r;
+
+        remote_note(remote, result);
+        if (result == -ENOENT) {
+                drop_segment(follow);
+                pass_segment(follow, &changes); /* compacted since it was listed */
+        } else if (result || remote->is_closing) {
+                drop_segment(follow);
+                end_round(follow);
+        } else {
+                follow->length = n_bytes < get->length ? n_bytes : get->length;
+                follow->result = 0;
+                follow->why.text[0] = '\0';
+                r = uv_queue_work(remote->loop, &follow->work, take_apart, on_taken_apart);
+                if (r) {
+                        drop_segment(follow);
+                        end_round(follow);
+                }
+        }
+}
+
+static void read_next(struct remote_follow *follow)
+{
+        struct remote *remote = follow->remote;
+        struct remote_node *node = choose_node(remote);
+        uint64_t length;
+
+        if (follow->has_list && !remote->own->n_listed)
+                remote->is_own_read = true;
+        if (!node || remote->is_open || remote->is_closing) {
+                if (!node)
+                        catch_up(follow);
+                else
+                        end_round(follow);
+                return;
+        }
+        follow->node = node;
+        follow->number = node->listed[0].number;
+        journal_name(follow->name, node->id, follow->number);
+        length = node->listed[0].bytes ? node->listed[0].bytes : JOURNAL_SEGMENT_BYTES;
+        if (length > JOURNAL_SEGMENT_BYTES) {
+                pass_damaged(follow, "it is longer than a segment can be");
+                return;
+        }
+        follow->bytes = malloc(length);
+        follow->get = (struct pool_get){
+                .name = follow->name,
+                .length = length,
+                .bytes = follow->bytes,
+                .deadline_ms = remote->options.deadline_ms,
+                .on_done = on_got,
+                .user = follow,
+        };
+        if (!follow->bytes || remote->pool->ops.get(remote->pool, &follow->get)) {
+                drop_segment(follow);
+                end_round(follow);
+        }
+}
+
+/* ---- listing ---- */
+
+static void on_name(struct pool_list *list, const char *name, uint64_t bytes)
+{
+        struct remote_follow *follow = list->user;
+        struct remote *remote = follow->remote;
+        struct remote_node *node;
+        uint8_t id[16];
+        uint64_t number;
+
+        strncpy(follow->after, name, sizeof(follow->after) - 1);
+        if (!journal_name_parse(name, id, &number))
+                return;
+        node = remote_map_node(&remote->map, id, true);
+        if (!node)
+                return;
+        node->was_listed = true;
+        if (number <= node->read_to || (node->is_own && remote->is_own_read))
+                return;
+        if (node->n_listed == node->listed_size) {
+                uint32_t size = 2 * node->listed_size + 8;
+                struct remote_listed *listed = realloc(node->listed, size * sizeof(*listed));
+
+                if (!listed)
+                        return; /* the next round finds it */
+                node->listed = listed;
+                node->listed_size = size;
+        }
+        node->listed[node->n_listed++] = (struct remote_listed){number, bytes};
+}
+
+/* A node without a journal is gone for good: its bundles went before. */
+static void drop_unlisted(struct remote *remote)
+{
+        struct remote_node *node, *next;
+
+        for (node = LIST_FIRST(&remote->map.nodes); node; node = next) {
+                uint8_t key[REMOTE_INDEX_NODE_BYTES] = {REMOTE_INDEX_NODE};
+                struct database_changes changes = {NULL};
+
+                next = LIST_NEXT(node, link);
+                node->n_unlisted = node->was_listed ? 0 : node->n_unlisted + 1;
+                if (node->is_own || node->n_unlisted < UNLISTED_MAX)
+                        continue;
+                remote_drop_bundles_of(remote, node, &changes);
+                remote_replaced_drop_node(remote, node, &changes);
+                memcpy(key + 1, node->id, sizeof(node->id));
+                database_changes_delete(&changes, key, sizeof(key));
+                remote_change(remote, &changes, false, NULL);
+                if (!remote_node_first_bundle(node))
+                        remote_map_drop_node(&remote->map, node);
+        }
+}
+
+static int list_on(struct remote_follow *follow);
+
+static void on_listed(struct pool_list *list, int result, bool more)
+{
+        struct remote_follow *follow = list->user;
+        struct remote *remote = follow->remote;
+
+        remote_note(remote, result);
+        if (result || remote->is_closing) {
+                end_round(follow);
+                return;
+        }
+        if (more) {
+                if (list_on(follow))
+                        end_round(follow);
+                return;
+        }
+        follow->has_list = true;
+        drop_unlisted(remote);
+        read_next(follow);
+}
+
+static int list_on(struct remote_follow *follow)
+{
+        follow->list = (struct pool_list){
+                .prefix = "journal/",
+                .after = follow->after[0] ? follow->after : NULL,
+                .max = LIST_NAMES,
+                .deadline_ms = follow->remote->options.deadline_ms,
+                .on_name = on_name,
+                .on_done = on_listed,
+                .user = follow,
+        };
+        return follow->remote->pool->ops.list(follow->remote->pool, &follow->list);
+}
+
 void remote_follow_poll(struct remote *remote)
 {
+        struct remote_follow *follow = remote->follow;
+        struct remote_node *node;
+
+        if (!remote->is_recovered || remote->is_closing || remote->is_open)
+                return;
+        follow->is_wanted = follow->is_active;
+        if (follow->is_active)
+                return;
+        LIST_FOREACH(node, &remote->map.nodes, link) {
+                node->n_listed = 0;
+                node->was_listed = false;
+                node->waits_for = NULL;
+        }
+        follow->after[0] = '\0';
+        follow->is_active = true;
+        remote_busy(remote);
+        if (list_on(follow)) {
+                follow->is_active = false;
+                remote_idle(remote);
+        }
 }
-void remote_compact(struct remote *remote)
+
+static void on_poll(uv_timer_t *timer)
 {
+        remote_follow_poll(timer->data);
 }
-void remote_replaced(struct tier *tier, const struct object_key *key, uint64_t checksum_total)
+
+static void on_hint(void *user)
 {
+        remote_follow_poll(user);
 }
-void remote_replaced_sealed(struct remote *remote, uint64_t number)
+
+void remote_begin_following(struct remote *remote)
 {
-}
-void remote_replaced_deinit(struct remote *remote)
-{
-}
-int remote_replaced_restore(struct remote *remote, const void *key, size_t key_bytes,
-                            const void *value, size_t value_bytes)
-{
-        return 0;
+        if (remote->is_closing)
+                return;
+        remote->follow->begun_ns = uv_hrtime();
+        remote->pool->on_hint = on_hint;
+        remote->pool->on_hint_user = remote;
+        uv_timer_start(&remote->poll, on_poll, remote->options.poll_ms, remote->options.poll_ms);
+        remote_follow_poll(remote);
 }

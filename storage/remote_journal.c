@@ -232,6 +232,7 @@ static void finish_segment(struct flush *flush)
                 remote_index_number_key(key, REMOTE_INDEX_PENDING, remote->first_sequence);
                 database_changes_delete(&changes, key, sizeof(key));
         }
+        remote_replaced_sealed(remote, segment->ordinal, remote->next_segment, &changes);
         remote->own->read_to = remote->next_segment++;
         if (!remote->first_segment)
                 remote->first_segment = remote->own->read_to;
@@ -285,7 +286,6 @@ static void submit(struct flush *flush)
 
         journal_segment_seal(&segment->journal, remote->own->id, remote->next_segment);
         segment->is_sealed = true;
-        remote_replaced_sealed(remote, remote->next_segment);
         journal_name(flush->name, remote->own->id, remote->next_segment);
         flush->buffer = (struct pool_buffer){segment->journal.bytes, segment->journal.length};
         flush->put = (struct pool_put){

@@ -17,6 +17,29 @@ static bool has_room(const struct remote *remote, uint32_t length)
         return remote->n_layouts < LAYOUTS_MAX && remote->layout_bytes + length <= LAYOUT_BYTES_SUM;
 }
 
+static struct remote_layout *find(const struct remote *remote, const struct tier_layout *layout)
+{
+        for (uint32_t i = 0; i < remote->n_layouts; i++)
+                if (remote->layouts[i].domain == layout->domain &&
+                    digest_equal(&remote->layouts[i].id, &layout->id))
+                        return &remote->layouts[i];
+        return NULL;
+}
+
+static int note(struct remote *remote, const struct tier_layout *layout)
+{
+        struct remote_layout *layouts =
+                realloc(remote->layouts, (remote->n_layouts + 1) * sizeof(*layouts));
+
+        if (!layouts)
+                return err_raise(-ENOMEM);
+        remote->layouts = layouts;
+        layouts[remote->n_layouts++] =
+                (struct remote_layout){layout->id, layout->domain, layout->length};
+        remote->layout_bytes += layout->length;
+        return 0;
+}
+
 static int put_layout(struct remote *remote, const struct tier_layout *layout,
                       struct database_changes *changes)
 {
@@ -24,14 +47,14 @@ static int put_layout(struct remote *remote, const struct tier_layout *layout,
         uint8_t key[CATALOG_LAYOUT_KEY_BYTES];
         void *value = malloc(bytes);
 
-        if (!value)
+        if (!value || note(remote, layout)) {
+                free(value);
                 return err_raise(-ENOMEM);
+        }
         catalog_layout_key(key, layout->domain, &layout->id);
         catalog_layout_encode(value, layout);
         database_changes_put(changes, key, sizeof(key), value, bytes);
         free(value);
-        remote->n_layouts++;
-        remote->layout_bytes += layout->length;
         return 0;
 }
 
@@ -43,9 +66,9 @@ int remote_keep_layout(struct tier *tier, const struct tier_layout *layout)
         struct remote_group group;
         int r;
 
-        if (!has_room(remote, layout->length))
-                return TIER_E_FULL;
-        r = put_layout(remote, layout, &changes);
+        r = find(remote, layout)               ? 0
+            : has_room(remote, layout->length) ? put_layout(remote, layout, &changes)
+                                               : TIER_E_FULL;
         if (r)
                 return r;
         remote_group_init(&group, &changes);
@@ -61,8 +84,12 @@ void remote_forget_layout(struct tier *tier, const struct tier_layout *layout)
         struct database_changes changes = {NULL};
         uint8_t key[CATALOG_LAYOUT_KEY_BYTES];
 
-        remote->n_layouts--;
-        remote->layout_bytes -= layout->length;
+        struct remote_layout *kept = find(remote, layout);
+
+        if (!kept)
+                return;
+        remote->layout_bytes -= kept->length;
+        *kept = remote->layouts[--remote->n_layouts];
         catalog_layout_key(key, layout->domain, &layout->id);
         database_changes_delete(&changes, key, sizeof(key));
         remote_change(remote, &changes, false, NULL);
@@ -70,8 +97,18 @@ void remote_forget_layout(struct tier *tier, const struct tier_layout *layout)
 
 void remote_layout_found(struct remote *remote, const struct tier_layout *layout)
 {
-        remote->n_layouts++;
-        remote->layout_bytes += layout->length;
+        if (note(remote, layout))
+                return;
+        if (remote->tier.on_layout)
+                remote->tier.on_layout(remote->tier.on_layout_user, layout);
+}
+
+void remote_layout_learned(struct remote *remote, const struct tier_layout *layout,
+                           struct database_changes *changes)
+{
+        if (find(remote, layout) || !has_room(remote, layout->length) ||
+            put_layout(remote, layout, changes))
+                return;
         if (remote->tier.on_layout)
                 remote->tier.on_layout(remote->tier.on_layout_user, layout);
 }

@@ -41,11 +41,13 @@ struct remote_node {
         struct remote_position *positions; /* what it has read of others */
         uint32_t n_positions;
         /* The last listing of its journal. */
-        uint64_t first_listed;
         struct remote_listed *listed; /* not read yet, in order */
         uint32_t n_listed, listed_size;
         uint32_t n_unlisted; /* listings in a row without it */
         bool was_listed;
+        /* Its next segment was written in the knowledge of that one. */
+        struct remote_node *waits_for;
+        uint64_t waits_for_number;
 };
 
 struct remote_listed {

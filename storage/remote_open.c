@@ -285,6 +285,7 @@ static void free_remote(struct remote *remote)
         remote_replaced_deinit(remote);
         remote_map_deinit(&remote->map);
         free(remote->node_path);
+        free(remote->layouts);
         free((void *)(uintptr_t)remote->options.index_path);
         free(remote);
 }
@@ -307,6 +308,7 @@ static void close_handles(struct remote *remote)
         uv_close((uv_handle_t *)&remote->turn, on_handle_closed);
         uv_close((uv_handle_t *)&remote->linger, on_handle_closed);
         uv_close((uv_handle_t *)&remote->poll, on_handle_closed);
+        uv_close((uv_handle_t *)&remote->slice, on_handle_closed);
         uv_close((uv_handle_t *)&remote->retry, on_handle_closed);
 }
 
@@ -316,8 +318,10 @@ static void init_handles(struct remote *remote)
         uv_timer_init(remote->loop, &remote->linger);
         uv_timer_init(remote->loop, &remote->poll);
         uv_timer_init(remote->loop, &remote->retry);
+        uv_idle_init(remote->loop, &remote->slice);
         remote->turn.data = remote->linger.data = remote->poll.data = remote->retry.data = remote;
-        remote->n_handles = 4;
+        remote->slice.data = remote;
+        remote->n_handles = 5;
 }
 
 static void on_index_closed(void *user)

@@ -40,8 +40,8 @@
 #define REMOTE_RETRY_MS_MAX 30000u
 #define REMOTE_FAILURES_MAX 4u /* in a row: the breaker opens */
 #define REMOTE_HEARTBEAT_S  60u
-#define REMOTE_SEGMENTS_MAX 64u /* of our journal; then it is compacted */
-#define REMOTE_REPLACED_MAX (1u << 16)
+#define REMOTE_SEGMENTS_MAX 64u        /* of our journal; then it is compacted */
+#define REMOTE_REPLACED_MAX (1u << 15) /* remembered; a snapshot has them in one segment */
 
 struct remote;
 
@@ -64,10 +64,12 @@ struct remote {
         uv_idle_t turn;    /* what callbacks may not do from inside a call */
         uv_timer_t linger; /* of bundles */
         uv_timer_t poll;
+        uv_idle_t slice;  /* of a segment that is obeyed */
         uv_timer_t retry; /* removes, journal, probes, heartbeats, bandwidth */
         uint32_t n_handles;
         uint32_t n_busy; /* pool requests, works and changes of the index that go on */
         bool is_recovered, is_rebuilding, is_closing, is_broken, is_paused, is_full;
+        bool is_listing;  /* our bundles, for the rebuilt index */
         bool is_own_read; /* what lies in the pool of our journal is known */
         bool is_held;     /* closing: by the turn that has not come yet */
         uint64_t opened_ns;
@@ -104,8 +106,9 @@ struct remote {
         struct remote_follow *follow;
         STAILQ_HEAD(, remote_vanished) vanished;
         struct remote_replaced_tree replaced;
-        TAILQ_HEAD(, remote_replaced) replaced_list;
+        struct remote_replaced_queue replaced_list;
         uint32_t n_replaced;
+        bool has_floors; /* some node has one */
 
         /* Trouble. */
         uint32_t n_failures;
@@ -115,6 +118,7 @@ struct remote {
         uint64_t probe_at, heartbeat_at;
         struct remote_pace read_pace, write_pace;
 
+        struct remote_layout *layouts; /* those that are kept */
         uint32_t n_layouts;
         uint64_t layout_bytes;
         struct remote_usage counts; /* what is only counted */
