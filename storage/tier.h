@@ -251,8 +251,9 @@ struct tier {
          * A tier that others write to as well (the remote tier) reports after recover(),
          * on the loop thread, what has come and gone there; both may be NULL.
          *
-         * on_appeared: an object that this node did not write can be read at @place from
-         * now on. As for recover()'s on_object; @object->generation means nothing here.
+         * on_appeared: an object that this node did not write, or wrote before it lost the
+         * tier's index, can be read at @place from now on. As for recover()'s on_object;
+         * @object->generation means nothing here, nor in a read of that place.
          * Objects that recover() reports may be of others, too: tier_ops.is_own tells.
          *
          * on_vanished: what was reported at @place is no longer there (deleted, replaced
@@ -264,9 +265,12 @@ struct tier {
         void (*on_vanished)(void *user, const struct object_key *key, struct tier_place place,
                             bool replaced, uint64_t checksum_total);
         void *on_shared_user;
-        void (*on_ready)(void *user);      /* after TIER_E_PAUSED: there is room again */
+        /* After TIER_E_PAUSED: there is room again. The remote tier's comes after TIER_E_FULL
+         * as well, when room was late. */
+        void (*on_ready)(void *user);
         void *on_ready_user;
-        /* May be NULL. During recover(), before any on_object: each layout that is kept. */
+        /* May be NULL. During recover(), before any on_object: each layout that is kept. From a
+         * tier that others write to, later as well: a layout of theirs, which is kept now. */
         void (*on_layout)(void *user, const struct tier_layout *layout);
         void *on_layout_user;
 };

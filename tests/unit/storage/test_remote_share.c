@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Nodes that share a pool: what one stores, deletes and replaces, the others learn. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/layout.h"
+#include "tests/unit/storage/remote_fixture.h"
+
+static struct pool_fixture *fixture;
+static struct node *a, *b;
+
+static void begin(uint32_t n)
+{
+        fixture = nodes_new(n);
+        a = &fixture->nodes[0];
+        b = &fixture->nodes[1];
+        for (uint32_t i = 0; i < n; i++)
+                node_open(fixture, i);
+}
+
+static void end(void)
+{
+        nodes_free(fixture);
+}
+
+static void write_one(struct node *node, struct driver_object *object)
+{
+        ck_assert_int_eq(driver_write(&node->driver, object), 0);
+}
+
+static uint64_t total_of(const struct driver_object *object)
+{
+        struct driver_request request;
+
+        /* The checksum comes with the read. */
+        ck_assert_int_eq(driver_submit_read(&a->driver, &request,
+                                            (struct driver_object *)(uintptr_t)object, 0),
+                         0);
+        ck_assert_int_eq(driver_wait(&request), 0);
+        return request.checksums.total;
+}
+
+START_TEST(node_reads_what_another_stored)
+{
+        struct driver_object objects[3];
+
+        begin(2);
+        for (uint32_t i = 0; i < 3; i++) {
+                objects[i] = chain_object(1, i, 300000 + i);
+                write_one(a, &objects[i]);
+        }
+        nodes_settle(fixture);
+        for (uint32_t i = 0; i < 3; i++) {
+                ck_assert_int_eq(node_read_appeared(b, &objects[i]), 0);
+                ck_assert(!b->driver.tier->ops.is_own(b->driver.tier,
+                                                      node_appeared(b, &objects[i])->place));
+        }
+        ck_assert_uint_eq(a->n_appeared, 0);
+        ck_assert_uint_eq(driver_usage(&b->driver).used_bytes, 0);
+        ck_assert_uint_eq(node_usage(b).nodes, 2);
+        ck_assert(node_usage(b).caught_up);
+        end();
+}
+END_TEST
+
+START_TEST(node_that_opens_later_learns_everything)
+{
+        struct driver_object object = driver_object(1, 100000), *found;
+
+        begin(2);
+        node_close(fixture, 1);
+        write_one(a, &object);
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        ck_assert_uint_eq(node_open(fixture, 1), 0);
+        nodes_settle(fixture);
+        ck_assert_int_eq(node_read_appeared(b, &object), 0);
+        /* And knows it from its own index the next time. */
+        node_close(fixture, 1);
+        ck_assert_uint_eq(node_open(fixture, 1), 1);
+        found = driver_find(&b->driver, &object);
+        ck_assert_ptr_nonnull(found);
+        ck_assert(!b->driver.tier->ops.is_own(b->driver.tier, found->place));
+        nodes_settle(fixture);
+        ck_assert_uint_eq(b->n_appeared, 0);
+        end();
+}
+END_TEST
+
+START_TEST(objects_that_are_deleted_vanish_elsewhere)
+{
+        struct driver_object object = driver_object(1, 100000);
+
+        begin(2);
+        write_one(a, &object);
+        nodes_settle(fixture);
+        ck_assert_int_eq(driver_forget(&a->driver, &object, false), 0);
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_vanished(b, &object));
+        ck_assert(!node_vanished(b, &object)->replaced);
+        ck_assert_uint_eq(node_vanished(b, &object)->place.claim,
+                          node_appeared(b, &object)->place.claim);
+        ck_assert_uint_eq(node_usage(b).entries, 0);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 0);
+        end();
+}
+END_TEST
+
+START_TEST(a_part_that_is_dropped_vanishes_while_its_bundle_stays)
+{
+        struct driver_object objects[3];
+        static struct driver_request requests[3];
+
+        begin(2);
+        for (uint32_t i = 0; i < 3; i++) {
+                objects[i] = chain_object(1, i, 100000);
+                ck_assert_int_eq(
+                        driver_submit_write(&a->driver, &requests[i], &objects[i], i << 20), 0);
+        }
+        for (uint32_t i = 0; i < 3; i++)
+                ck_assert_int_eq(driver_wait(&requests[i]), 0);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 1);
+        ck_assert_int_eq(driver_forget(&a->driver, &objects[2], false), 0);
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_vanished(b, &objects[2]));
+        ck_assert_uint_eq(b->n_vanished, 1);
+        ck_assert_int_eq(node_read_appeared(b, &objects[0]), 0);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 1);
+        /* Less than half of it is alive now: it goes, and what lived in it. */
+        ck_assert_int_eq(driver_forget(&a->driver, &objects[1], false), 0);
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_vanished(a, &objects[0]));
+        ck_assert_ptr_nonnull(node_vanished(b, &objects[0]));
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 0);
+        ck_assert_uint_eq(driver_usage(&a->driver).used_bytes, 0);
+        end();
+}
+END_TEST
+
+static bool has_b_heard(void *user)
+{
+        (void)user;
+        return b->n_appeared;
+}
+
+START_TEST(of_two_writers_of_a_key_the_first_wins)
+{
+        struct driver_object mine = driver_object(1, 65536), theirs = mine;
+        struct driver_request request;
+
+        begin(2);
+        fake_pool_hold(b->pool, 1u << FAKE_POOL_PUT);
+        ck_assert_int_eq(driver_submit_write(&b->driver, &request, &theirs, 0), 0);
+        write_one(a, &mine);
+        nodes_run_until(fixture, has_b_heard, NULL);
+        fake_pool_hold(b->pool, 0);
+        ck_assert_int_eq(driver_wait(&request), TIER_E_CANCELLED);
+        nodes_settle(fixture);
+        ck_assert_int_eq(node_read_appeared(b, &mine), 0);
+        ck_assert_uint_eq(node_usage(b).own_bundles, 0);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 1);
+        end();
+}
+END_TEST
+
+START_TEST(of_two_writers_at_once_each_keeps_its_own)
+{
+        struct driver_object mine = driver_object(1, 65536), theirs = mine;
+
+        begin(2);
+        fake_pool_hold(a->pool, 1u << FAKE_POOL_LIST);
+        fake_pool_hold(b->pool, 1u << FAKE_POOL_LIST);
+        write_one(a, &mine);
+        write_one(b, &theirs);
+        fake_pool_hold(a->pool, 0);
+        fake_pool_hold(b->pool, 0);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(a->n_appeared + b->n_appeared, 0);
+        ck_assert_int_eq(driver_read(&a->driver, &mine), 0);
+        ck_assert_int_eq(driver_read(&b->driver, &theirs), 0);
+        end();
+}
+END_TEST
+
+START_TEST(replacing_drops_other_bytes_everywhere)
+{
+        struct driver_object old = driver_object(1, 65536), new = old;
+        uint64_t total;
+
+        begin(2);
+        write_one(a, &old);
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_appeared(b, &old));
+        ck_assert_int_eq(driver_forget(&a->driver, &old, true), 0);
+        new.object.generation = 2;
+        new.seed = 4711;
+        write_one(a, &new);
+        total = total_of(&new);
+        a->driver.tier->ops.replaced(a->driver.tier, &new.object.key, total);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(b->n_appeared, 2);
+        ck_assert_int_eq(node_read_appeared(b, &new), 0);
+        ck_assert_int_eq(driver_read(&a->driver, &new), 0);
+        end();
+}
+END_TEST
+
+START_TEST(replacing_reaches_copies_that_the_pool_never_had)
+{
+        struct driver_object object = driver_object(1, 65536);
+
+        begin(2);
+        a->driver.tier->ops.replaced(a->driver.tier, &object.object.key, 4711);
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_vanished(b, &object));
+        ck_assert(node_vanished(b, &object)->replaced);
+        ck_assert_uint_eq(node_vanished(b, &object)->checksum_total, 4711);
+        ck_assert_uint_eq(node_vanished(b, &object)->place.claim, 0);
+        ck_assert_uint_eq(a->n_vanished, 0);
+        end();
+}
+END_TEST
+
+/* Node 1 stored it, node 0 replaces it: the third may hear of it in any order. */
+START_TEST(bytes_from_before_a_replacement_are_not_entered_after_it)
+{
+        struct driver_object old = driver_object(1, 65536);
+        struct node *c;
+
+        begin(3);
+        c = &fixture->nodes[2];
+        node_close(fixture, 2);
+        fake_pool_hold(b->pool, 1u << FAKE_POOL_LIST); /* it hears of nothing */
+        a->driver.tier->ops.replaced(a->driver.tier, &old.object.key, 4711);
+        nodes_settle_without(fixture, 1);
+        write_one(b, &old);
+        nodes_settle_without(fixture, 1);
+        ck_assert_uint_eq(a->n_appeared, 0);
+        node_open(fixture, 2);
+        nodes_settle_without(fixture, 1);
+        ck_assert_uint_eq(node_usage(c).entries, 0);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 1);
+        /* When its writer hears of it, it drops it. */
+        fake_pool_hold(b->pool, 0);
+        nodes_settle(fixture);
+        ck_assert(node_vanished(b, &old)->replaced);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 0);
+        end();
+}
+END_TEST
+
+START_TEST(bytes_stored_in_the_knowledge_of_a_replacement_are_entered)
+{
+        struct driver_object new = driver_object(1, 65536);
+        struct node *c;
+
+        begin(3);
+        c = &fixture->nodes[2];
+        node_close(fixture, 2);
+        a->driver.tier->ops.replaced(a->driver.tier, &new.object.key, 4711);
+        nodes_settle(fixture);
+        write_one(b, &new); /* not the bytes that were meant, but later ones */
+        nodes_settle(fixture);
+        ck_assert_int_eq(node_read_appeared(a, &new), 0);
+        node_open(fixture, 2);
+        nodes_settle(fixture);
+        ck_assert_int_eq(node_read_appeared(c, &new), 0);
+        end();
+}
+END_TEST
+
+START_TEST(a_torn_segment_is_skipped_and_counted)
+{
+        struct driver_object objects[3];
+        char name[POOL_NAME_MAX];
+
+        begin(2);
+        node_close(fixture, 1);
+        for (uint32_t i = 0; i < 3; i++) {
+                objects[i] = driver_object(i, 10000);
+                write_one(a, &objects[i]);
+                nodes_settle(fixture);
+        }
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "journal/", NULL), 3);
+        ck_assert(fake_pool_name(fixture->pool, "journal/", 1, name));
+        fake_pool_resize(fixture->pool, name, fake_pool_size(fixture->pool, name) - 9);
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_appeared(b, &objects[0]));
+        ck_assert_ptr_null(node_appeared(b, &objects[1]));
+        ck_assert_int_eq(node_read_appeared(b, &objects[2]), 0);
+        ck_assert_uint_eq(node_usage(b).journal_damaged, 1);
+        ck_assert_ptr_nonnull(strstr(b->notice, name));
+        end();
+}
+END_TEST
+
+START_TEST(a_bundle_deleted_behind_everybodys_back_is_a_miss)
+{
+        struct driver_object object = driver_object(1, 65536);
+        char name[POOL_NAME_MAX];
+        struct driver_object here = object;
+
+        begin(2);
+        write_one(a, &object);
+        nodes_settle(fixture);
+        ck_assert(fake_pool_name(fixture->pool, "bundle/", 0, name));
+        fake_pool_drop(fixture->pool, name);
+        ck_assert_int_eq(node_read_appeared(b, &object), TIER_E_MISS);
+        ck_assert_uint_eq(node_usage(b).stale_entries, 1);
+        here.place = node_appeared(b, &object)->place;
+        ck_assert_int_eq(driver_forget(&b->driver, &here, false), 0);
+        ck_assert_uint_eq(node_usage(b).entries, 0);
+        ck_assert_int_eq(driver_read(&a->driver, &object), TIER_E_MISS);
+        ck_assert_int_eq(driver_forget(&a->driver, &object, false), 0);
+        ck_assert_uint_eq(driver_usage(&a->driver).used_bytes, 0);
+        end();
+}
+END_TEST
+
+START_TEST(a_long_journal_is_compacted)
+{
+        static struct driver_object objects[80];
+        struct tier_layout layout = {
+                .domain = 0, .length = 5, .encoding = (const uint8_t *)"abcde"};
+
+        begin(2);
+        node_close(fixture, 1);
+        ck_assert_int_eq(layout_id(&layout.id, layout.encoding, layout.length), 0);
+        ck_assert_int_eq(a->driver.tier->ops.keep_layout(a->driver.tier, &layout), 0);
+        for (uint32_t i = 0; i < 80; i++) {
+                objects[i] = driver_object(i, 5000);
+                write_one(a, &objects[i]);
+                nodes_settle(fixture);
+                if (i % 2)
+                        ck_assert_int_eq(driver_forget(&a->driver, &objects[i], false), 0);
+        }
+        nodes_settle(fixture);
+        ck_assert_uint_lt(fake_pool_count(fixture->pool, "journal/", NULL), 64);
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        for (uint32_t i = 0; i < 80; i++) {
+                if (i % 2)
+                        ck_assert(!node_appeared(b, &objects[i]) || node_vanished(b, &objects[i]));
+                else
+                        ck_assert_int_eq(node_read_appeared(b, &objects[i]), 0);
+        }
+        ck_assert_uint_eq(node_usage(b).entries, 40);
+        ck_assert_uint_eq(b->n_layouts, 1);
+        /* It was not told of what had gone before the snapshot. */
+        ck_assert_uint_lt(b->n_appeared, 80);
+        end();
+}
+END_TEST
+
+START_TEST(a_node_without_a_journal_is_gone)
+{
+        struct driver_object object = driver_object(1, 65536);
+        char name[POOL_NAME_MAX];
+
+        begin(2);
+        write_one(a, &object);
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        while (fake_pool_name(fixture->pool, "journal/", 0, name))
+                fake_pool_drop(fixture->pool, name);
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_vanished(b, &object));
+        ck_assert_uint_eq(node_usage(b).nodes, 1);
+        end();
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("storage/remote share");
+        TCase *tcase = tcase_create("nodes");
+        SRunner *runner = srunner_create(suite);
+        int failed;
+
+        tcase_set_timeout(tcase, 60);
+        tcase_add_test(tcase, node_reads_what_another_stored);
+        tcase_add_test(tcase, node_that_opens_later_learns_everything);
+        tcase_add_test(tcase, objects_that_are_deleted_vanish_elsewhere);
+        tcase_add_test(tcase, a_part_that_is_dropped_vanishes_while_its_bundle_stays);
+        tcase_add_test(tcase, of_two_writers_of_a_key_the_first_wins);
+        tcase_add_test(tcase, of_two_writers_at_once_each_keeps_its_own);
+        tcase_add_test(tcase, replacing_drops_other_bytes_everywhere);
+        tcase_add_test(tcase, replacing_reaches_copies_that_the_pool_never_had);
+        tcase_add_test(tcase, bytes_from_before_a_replacement_are_not_entered_after_it);
+        tcase_add_test(tcase, bytes_stored_in_the_knowledge_of_a_replacement_are_entered);
+        tcase_add_test(tcase, a_torn_segment_is_skipped_and_counted);
+        tcase_add_test(tcase, a_bundle_deleted_behind_everybodys_back_is_a_miss);
+        tcase_add_test(tcase, a_long_journal_is_compacted);
+        tcase_add_test(tcase, a_node_without_a_journal_is_gone);
+        suite_add_tcase(suite, tcase);
+        srunner_run_all(runner, CK_NORMAL);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed ? 1 : 0;
+}
