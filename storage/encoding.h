@@ -8,7 +8,7 @@
  * a part reads and decodes only the pieces it touches. A piece is cut into byte planes: byte
  * i goes to plane i % n, n being the length of a number; the bytes of one plane look alike
  * (signs and exponents) or are noise (mantissas). Each plane is compressed by itself; one
- * that does not shrink is kept as it is, which costs nothing to decode. The stored form:
+ * that hardly shrinks is kept as it is, which costs nothing to decode. The stored form:
  *
  *   piece = as it is, when its stored length is its raw length; else
  *           stored length of each plane, u32 little-endian, n times | the planes
@@ -50,7 +50,7 @@ enum encoding_kind {
         ENCODING_RAW = 0,
         ENCODING_LZ4 = 1, /* one plane: the bytes as they lie */
         ENCODING_PLANES_LZ4 = 2,
-        ENCODING_PLANES_ZSTD = 3, /* level 1 */
+        ENCODING_PLANES_ZSTD = 3,
         ENCODING_KINDS,
 };
 

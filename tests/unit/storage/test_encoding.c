@@ -189,6 +189,43 @@ START_TEST(plane_that_does_not_shrink_is_kept)
 }
 END_TEST
 
+/* Trying costs time: after a failure a plane is kept for some pieces without. */
+START_TEST(kept_plane_is_tried_again_later)
+{
+        const size_t length = 6 * CHECKSUM_PIECE_BYTES;
+        const struct encoding encoding = {ENCODING_PLANES_ZSTD, 2};
+        uint8_t *raw = make_noise(length), *noise, *back;
+        struct iovec segment;
+        struct stored stored;
+
+        for (size_t i = 0; i < length; i++)
+                if (i % 2 || i >= CHECKSUM_PIECE_BYTES)
+                        raw[i] = 0x3f;
+        ck_assert_int_eq(encode(&stored, encoding, raw, length), 0);
+        ck_assert_uint_gt(stored.table.lengths[0], CHECKSUM_PIECE_BYTES / 2);
+        ck_assert_uint_gt(stored.table.lengths[1], CHECKSUM_PIECE_BYTES / 2);
+        ck_assert_uint_lt(stored.table.lengths[4], CHECKSUM_PIECE_BYTES / 64);
+        ck_assert_uint_lt(stored.table.lengths[5], CHECKSUM_PIECE_BYTES / 64);
+        ck_assert_int_eq(decode(&stored, NULL, length, &back), 0);
+        ck_assert_mem_eq(back, raw, length);
+        free(back);
+
+        /* The next object begins anew. */
+        noise = make_noise(CHECKSUM_PIECE_BYTES);
+        segment = (struct iovec){noise, CHECKSUM_PIECE_BYTES};
+        ck_assert_int_eq(encoding_encode(stored.scratch, encoding, &segment, 1,
+                                         CHECKSUM_PIECE_BYTES, stored.bytes, &stored.table),
+                         ENCODING_E_RAW);
+        memset(noise, 0, CHECKSUM_PIECE_BYTES);
+        ck_assert_int_eq(encoding_encode(stored.scratch, encoding, &segment, 1,
+                                         CHECKSUM_PIECE_BYTES, stored.bytes, &stored.table),
+                         0);
+        ck_assert_uint_lt(stored.table.stored_bytes, CHECKSUM_PIECE_BYTES / 64);
+        free(noise);
+        end(&stored);
+}
+END_TEST
+
 START_TEST(noise_is_stored_raw)
 {
         static const size_t lengths[] = {1, 3, 16, 17, 4096, 3 * CHECKSUM_PIECE_BYTES + 7};
@@ -425,6 +462,7 @@ int main(void)
         tcase_add_loop_test(tcase, objects_come_back_whole, 0, N_ENCODINGS);
         tcase_add_loop_test(tcase, piece_that_does_not_shrink_stays_raw, 0, N_ENCODINGS);
         tcase_add_test(tcase, plane_that_does_not_shrink_is_kept);
+        tcase_add_test(tcase, kept_plane_is_tried_again_later);
         tcase_add_loop_test(tcase, noise_is_stored_raw, 0, N_ENCODINGS);
         tcase_add_test(tcase, small_gain_is_not_taken);
         tcase_add_loop_test(tcase, some_pieces_decode_without_the_rest, 0, N_ENCODINGS);
