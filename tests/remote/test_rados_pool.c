@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The pool on RADOS under the conformance suite: on the cluster of tests/remote/run. */
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "tests/remote/cluster.h"
 #include "tests/unit/storage/pool_conformance.h"
 
-/* Each test has a namespace of its own. */
+/* Each test has names of its own. */
 static void *make_prefix(const struct pool_subject *subject)
 {
-        static uint32_t n;
-        char *prefix = calloc(1, 64);
-
-        ck_assert_ptr_nonnull(prefix);
-        snprintf(prefix, 64, "conformance/%d.%u", (int)getpid(), n++);
-        return prefix;
+        return cluster_new_prefix();
 }
 
 static struct pool *open_rados(const struct pool_subject *subject, void *made, uv_loop_t *loop)
