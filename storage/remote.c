@@ -170,6 +170,11 @@ static void usage_of(struct tier *tier, struct tier_usage *ret_usage)
         describe_trouble(remote, ret_usage);
 }
 
+struct pool *remote_pool(const struct tier *tier)
+{
+        return ((const struct remote *)tier)->pool;
+}
+
 void remote_usage(const struct tier *tier, struct remote_usage *ret_usage)
 {
         const struct remote *remote = (const struct remote *)tier;

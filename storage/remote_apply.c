@@ -145,10 +145,10 @@ static void drop_own(struct remote *remote, struct remote_bundle *bundle,
 }
 
 /* An own bundle that somebody else deletes, in our long absence, is ours to remove as well. */
-static void apply_deleted(struct remote *remote, const struct remote_news *news,
+void remote_apply_deleted(struct remote *remote, const struct bundle_id *id,
                           struct database_changes *changes)
 {
-        struct remote_bundle *bundle = find_bundle(remote, &news->bundle);
+        struct remote_bundle *bundle = find_bundle(remote, id);
 
         if (!bundle)
                 return;
@@ -197,7 +197,7 @@ void remote_apply(struct remote *remote, struct remote_node *node, uint64_t numb
                 apply_stored(remote, node, news, values, changes);
                 break;
         case JOURNAL_DELETED:
-                apply_deleted(remote, news, changes);
+                remote_apply_deleted(remote, &news->bundle, changes);
                 break;
         case JOURNAL_DROPPED:
                 apply_dropped(remote, news, changes);

@@ -36,6 +36,7 @@ static void open_breaker(struct remote *remote)
         remote_fail_puts(remote, -EHOSTDOWN);
         remote_fail_gets(remote, -EHOSTDOWN);
         remote_release_forgets(remote);
+        remote_end_appends(remote, -EHOSTDOWN);
         remote_retry_soon(remote);
 }
 

@@ -71,6 +71,8 @@ void remote_follow_poll(struct remote *remote);
 void remote_apply(struct remote *remote, struct remote_node *node, uint64_t number,
                   const struct remote_news *news, const uint8_t *values,
                   struct database_changes *changes);
+void remote_apply_deleted(struct remote *remote, const struct bundle_id *id,
+                          struct database_changes *changes);
 /* All that is known of its bundles goes. */
 void remote_drop_bundles_of(struct remote *remote, struct remote_node *node,
                             struct database_changes *changes);
@@ -85,7 +87,9 @@ bool remote_replaced_allows(const struct remote *remote, const struct remote_nod
 void remote_replaced_learn(struct remote *remote, struct remote_node *node, uint64_t number,
                            const struct object_key *key, uint64_t checksum_total,
                            struct database_changes *changes);
-/* Our segment of that ordinal is in the pool. */
+/* What was just learned of ourselves waits in our segment of that ordinal. */
+void remote_replaced_wait(struct remote *remote, uint64_t ordinal);
+/* That segment is in the pool. */
 void remote_replaced_sealed(struct remote *remote, uint64_t ordinal, uint64_t number,
                             struct database_changes *changes);
 /* What everybody has read needs no remembering. */

@@ -239,6 +239,7 @@ static void finish_segment(struct flush *flush)
         remote_put_meta(remote, &changes);
         remote_change(remote, &changes, false, NULL);
         remote->done_ordinal = segment->ordinal;
+        remote_end_appends(remote, 0);
         remote->counts.journal_segments_written++;
         TAILQ_REMOVE(&remote->segments, segment, link);
         free_segment(segment);
@@ -269,6 +270,7 @@ static void on_put(struct pool_put *put, int result)
                 remote->flush_at = uv_now(remote->loop) + REMOTE_RETRY_MS;
                 remote->is_urgent = false;
                 remote_release_forgets(remote);
+                remote_end_appends(remote, result);
                 end_flush(flush);
         } else {
                 finish_segment(flush);
@@ -339,7 +341,7 @@ static void start_flush(struct remote *remote, struct remote_segment *segment)
         remote_change(remote, &nothing, false, &flush->op);
 }
 
-void remote_journal_work(struct remote *remote)
+static void work(struct remote *remote)
 {
         struct remote_segment *segment = TAILQ_FIRST(&remote->segments);
 
@@ -351,4 +353,12 @@ void remote_journal_work(struct remote *remote)
         if (segment->was_tried && remote->flush_at > uv_now(remote->loop))
                 return;
         start_flush(remote, segment);
+}
+
+void remote_journal_work(struct remote *remote)
+{
+        work(remote);
+        /* What does not go out now does not before the next start. */
+        if (remote->is_closing && !remote->is_flushing && !remote->is_compacting)
+                remote_end_appends(remote, -ECANCELED);
 }

@@ -39,6 +39,8 @@ uint64_t remote_group_commit(struct remote *remote, struct remote_group *group, 
 int remote_journal_restore(struct remote *remote, const void *bytes, size_t length,
                            uint64_t sequence);
 void remote_journal_work(struct remote *remote);
+/* Tells those whose records are in the pool; with a negative @result, all others too. */
+void remote_end_appends(struct remote *remote, int result);
 void remote_journal_init(struct remote *remote);
 void remote_journal_deinit(struct remote *remote);
 uint64_t remote_journal_wait(const struct remote *remote); /* ms, or UINT64_MAX */

@@ -264,6 +264,7 @@ static void init_queues(struct remote *remote)
         STAILQ_INIT(&remote->freed_forgets);
         STAILQ_INIT(&remote->failed_ops);
         TAILQ_INIT(&remote->going);
+        TAILQ_INIT(&remote->appends);
         STAILQ_INIT(&remote->vanished);
         RB_INIT(&remote->replaced);
         TAILQ_INIT(&remote->replaced_list);

@@ -10,6 +10,8 @@
 
 #include "storage/remote_tier.h"
 
+#define NO_ORDINAL UINT64_MAX /* ours, and just learned */
+
 static int compare(const struct remote_replaced *a, const struct remote_replaced *b)
 {
         return memcmp(&a->key, &b->key, sizeof(a->key));
@@ -115,12 +117,14 @@ static struct remote_replaced *remember(struct remote *remote, struct remote_nod
                 }
                 replaced->key = *key;
                 RB_INSERT(remote_replaced_tree, &remote->replaced, replaced);
-                TAILQ_INSERT_TAIL(&remote->replaced_list, replaced, link);
                 remote->n_replaced++;
+        } else {
+                TAILQ_REMOVE(&remote->replaced_list, replaced, link);
         }
+        TAILQ_INSERT_TAIL(&remote->replaced_list, replaced, link);
         replaced->node = node;
         replaced->number = number;
-        replaced->ordinal = 0;
+        replaced->ordinal = number == UINT64_MAX ? NO_ORDINAL : 0;
         replaced->checksum_total = checksum_total;
         put(replaced, changes);
         return replaced;
@@ -218,7 +222,8 @@ void remote_replaced_learn(struct remote *remote, struct remote_node *node, uint
 {
         struct remote_replaced *known = find(remote, key);
 
-        if (known && known->node == node && known->checksum_total == checksum_total)
+        if (known && known->node == node && known->checksum_total == checksum_total &&
+            number != UINT64_MAX)
                 return; /* told again, by a snapshot or after a crash */
         remember(remote, node, number, key, checksum_total, changes);
         /* Higher tiers may have a copy that the pool never had. */
@@ -235,18 +240,26 @@ void remote_replaced(struct tier *tier, const struct object_key *key, uint64_t c
                 .checksum_total = checksum_total,
         };
         struct database_changes changes = {NULL};
-        struct remote_replaced *replaced;
         struct remote_group group;
-        uint64_t ordinal;
 
         drop_others(remote, key, checksum_total, &changes);
-        replaced = remember(remote, remote->own, UINT64_MAX, key, checksum_total, &changes);
+        remember(remote, remote->own, UINT64_MAX, key, checksum_total, &changes);
         remote_group_init(&group, &changes);
         remote_group_add(remote, &group, &record);
-        ordinal = remote_group_commit(remote, &group, true);
-        if (replaced)
-                replaced->ordinal = ordinal;
+        remote_replaced_wait(remote, remote_group_commit(remote, &group, true));
         remote_change(remote, &changes, false, NULL);
+}
+
+void remote_replaced_wait(struct remote *remote, uint64_t ordinal)
+{
+        struct remote_replaced *replaced;
+
+        TAILQ_FOREACH_REVERSE(replaced, &remote->replaced_list, remote_replaced_queue, link)
+        {
+                if (replaced->ordinal != NO_ORDINAL)
+                        break;
+                replaced->ordinal = ordinal;
+        }
 }
 
 /* ---- over a restart ---- */

@@ -48,6 +48,7 @@ struct remote;
 TAILQ_HEAD(remote_put_queue, remote_put);
 TAILQ_HEAD(remote_job_queue, remote_job);
 TAILQ_HEAD(remote_get_queue, remote_get);
+TAILQ_HEAD(remote_append_queue, remote_append);
 
 struct remote {
         struct tier tier; /* first */
@@ -101,6 +102,8 @@ struct remote {
         uint64_t first_segment, next_segment; /* numbers in the pool */
         bool is_flushing, is_urgent, is_compacting;
         uint64_t flush_at; /* ms of the loop's clock; 0: nothing waits */
+
+        struct remote_append_queue appends; /* wait for it to be in the pool */
 
         /* Others'. */
         struct remote_follow *follow;

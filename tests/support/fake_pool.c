@@ -619,3 +619,20 @@ void fake_pool_resize(const char *folder, const char *name, uint64_t bytes)
         file_path(path, folder, name);
         ck_assert_int_eq(truncate(path, (off_t)bytes), 0);
 }
+
+void fake_pool_copy(const char *folder, const char *from, const char *name)
+{
+        char from_path[320], path[320], bytes[4096];
+        int in, out;
+        ssize_t n;
+
+        file_path(from_path, folder, from);
+        file_path(path, folder, name);
+        in = open(from_path, O_RDONLY | O_CLOEXEC);
+        out = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        ck_assert(in >= 0 && out >= 0);
+        while ((n = read(in, bytes, sizeof(bytes))) > 0)
+                ck_assert_int_eq(write(out, bytes, (size_t)n), n);
+        close(in);
+        close(out);
+}

@@ -56,12 +56,20 @@ static void on_layout(void *user, const struct tier_layout *layout)
 
 struct pool_fixture *nodes_new(uint32_t n)
 {
+        char folder[64];
+
+        scratch_make(folder, sizeof(folder));
+        return nodes_at(folder, n);
+}
+
+struct pool_fixture *nodes_at(const char *folder, uint32_t n)
+{
         struct pool_fixture *fixture = calloc(1, sizeof(*fixture));
 
         ck_assert_ptr_nonnull(fixture);
-        scratch_make(fixture->folder, sizeof(fixture->folder));
+        snprintf(fixture->folder, sizeof(fixture->folder), "%s", folder);
         snprintf(fixture->pool, sizeof(fixture->pool), "%s/pool", fixture->folder);
-        ck_assert_int_eq(mkdir(fixture->pool, 0700), 0);
+        ck_assert(!mkdir(fixture->pool, 0700) || errno == EEXIST);
         fixture->n_nodes = n;
         for (uint32_t i = 0; i < n; i++) {
                 struct node *node = &fixture->nodes[i];
@@ -123,6 +131,15 @@ uint32_t node_open(struct pool_fixture *fixture, uint32_t i)
         struct why why = {""};
 
         ck_assert_msg(!node_try_open(fixture, i, &why), "%s", why.text);
+        return driver_recover(&fixture->nodes[i].driver);
+}
+
+uint32_t node_open_stopped(struct pool_fixture *fixture, uint32_t i)
+{
+        struct why why = {""};
+
+        ck_assert_msg(!node_try_open(fixture, i, &why), "%s", why.text);
+        fake_pool_stop(fixture->nodes[i].pool, true);
         return driver_recover(&fixture->nodes[i].driver);
 }
 

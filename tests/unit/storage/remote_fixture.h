@@ -43,11 +43,15 @@ struct pool_fixture {
 
 /* A pool, and @n nodes that are not open. */
 struct pool_fixture *nodes_new(uint32_t n);
-/* Closes what is open. */
+/* Over a folder from scratch_make() that may have been used before. */
+struct pool_fixture *nodes_at(const char *folder, uint32_t n);
+/* Closes what is open and removes the folder. */
 void nodes_free(struct pool_fixture *fixture);
 
 /* Opens and recovers; the number of objects found. */
 uint32_t node_open(struct pool_fixture *fixture, uint32_t i);
+/* The same; the pool does not answer. */
+uint32_t node_open_stopped(struct pool_fixture *fixture, uint32_t i);
 int node_try_open(struct pool_fixture *fixture, uint32_t i, struct why *why);
 void node_close(struct pool_fixture *fixture, uint32_t i);
 /* Removes its index; @whole: who it is as well. */
