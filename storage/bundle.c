@@ -257,9 +257,9 @@ static int head_check(const struct bundle_head *head, struct why *why)
                 return BUNDLE_E_NEWER;
         }
         if (!head->version || !head->n_parts || head->n_parts > BUNDLE_PARTS_MAX ||
-            head->header_bytes > BUNDLE_HEADER_MAX ||
+            head->number > POOL_NAME_NUMBER_MAX || head->header_bytes > BUNDLE_HEADER_MAX ||
             head->header_bytes < sizeof(*head) + head->n_parts * sizeof(struct bundle_part_head)) {
-                why_set(why, "a bundle's head has an impossible version, length or count");
+                why_set(why, "a bundle's head has an impossible version, number, length or count");
                 return BUNDLE_E_DAMAGED;
         }
         return 0;

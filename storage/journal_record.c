@@ -141,7 +141,7 @@ static int take_part(struct journal_record *record, const uint8_t *at, size_t le
         if (length < sizeof(body))
                 return JOURNAL_E_DAMAGED;
         memcpy(&body, at, sizeof(body));
-        if (body.reserved || body.part >= BUNDLE_PARTS_MAX)
+        if (body.reserved || body.part >= BUNDLE_PARTS_MAX || body.number > POOL_NAME_NUMBER_MAX)
                 return JOURNAL_E_DAMAGED;
         memcpy(record->bundle.node, body.node, sizeof(body.node));
         record->bundle.number = body.number;
@@ -165,6 +165,8 @@ static int take_bundle(struct journal_record *record, const uint8_t *at, size_t 
         if (length < sizeof(body))
                 return JOURNAL_E_DAMAGED;
         memcpy(&body, at, sizeof(body));
+        if (body.number > POOL_NAME_NUMBER_MAX)
+                return JOURNAL_E_DAMAGED;
         memcpy(is_read ? record->node : record->bundle.node, body.node, sizeof(body.node));
         *(is_read ? &record->number : &record->bundle.number) = body.number;
         *ret_used = sizeof(body);

@@ -98,6 +98,8 @@ bool pool_name_parse_number(const char *name, const char *kind, uint8_t ret_node
                 return false;
         for (unsigned i = 0; i < sizeof(bytes); i++)
                 value = value << 8 | bytes[i];
+        if (value > POOL_NAME_NUMBER_MAX)
+                return false;
         memcpy(ret_node, node, sizeof(node));
         *ret_number = value;
         return true;

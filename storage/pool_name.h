@@ -14,6 +14,7 @@
 #define POOL_NAME_NODE_BYTES   16u
 #define POOL_NAME_NODE_DIGITS  32u
 #define POOL_NAME_NUMBER_CHARS 17u /* "/" and the digits */
+#define POOL_NAME_NUMBER_MAX   INT64_MAX /* so that the next one never wraps */
 #define POOL_HOST_MAX          64u /* bytes of a host's name, the NUL included */
 
 /* @kind: at most 8 of [a-z]. */

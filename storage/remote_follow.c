@@ -16,6 +16,7 @@
 #define SLICE_RECORDS 128u
 #define TRIES_MAX     2u /* of a segment that is damaged: it may have been the way */
 #define UNLISTED_MAX  2u
+#define LISTED_MAX    65536u /* of one node in one round, whatever the pool says */
 
 struct remote_follow {
         struct remote *remote;
@@ -418,7 +419,8 @@ static void on_name(struct pool_list *list, const char *name, uint64_t bytes)
         if (!node)
                 return;
         node->was_listed = true;
-        if (number <= node->read_to || (node->is_own && remote->is_own_read))
+        if (number <= node->read_to || (node->is_own && remote->is_own_read) ||
+            node->n_listed == LISTED_MAX)
                 return;
         if (node->n_listed == node->listed_size) {
                 uint32_t size = 2 * node->listed_size + 8;

@@ -8,7 +8,7 @@
 #include "storage/segment.h"
 #include "tests/unit/storage/pool_sample.h"
 
-#define NUMBER 0xfedcba9876543210u
+#define NUMBER 0x7edcba9876543210u
 
 static const uint8_t node[16] = {0xde, 0xad, [15] = 7};
 static const uint8_t encoding[] = "not looked into by journals";
@@ -26,7 +26,7 @@ static struct journal_record sample(uint32_t i)
 
         if (record.kind >= JOURNAL_STORED && record.kind <= JOURNAL_DROPPED) {
                 memset(record.bundle.node, 0x5a, sizeof(record.bundle.node));
-                record.bundle.number = UINT64_MAX - i;
+                record.bundle.number = INT64_MAX - i;
         }
         if (record.kind == JOURNAL_STORED || record.kind == JOURNAL_DROPPED)
                 record.part = BUNDLE_PARTS_MAX - 1;
@@ -142,7 +142,7 @@ START_TEST(segment_has_its_golden_bytes)
         ck_assert_uint_eq(segment.bytes[64], JOURNAL_SNAPSHOT);
         ck_assert_uint_eq(segment.bytes[72], JOURNAL_STORED);
         /* The checksum covers every byte: it stands for the rest. */
-        ck_assert_uint_eq(head->checksum, 12677488401614947443u);
+        ck_assert_uint_eq(head->checksum, 8051677616254245108u);
         journal_segment_deinit(&segment);
 }
 END_TEST
@@ -233,6 +233,9 @@ START_TEST(segment_refuses_impossible_fields)
         ck_assert_int_eq(decode_changed(1, body + 28, 1), JOURNAL_E_DAMAGED);
         ck_assert_int_eq(decode_changed(1, body + 32 + 200, 6), JOURNAL_E_DAMAGED);
         ck_assert_int_eq(decode_changed(3, body + 28, 1), JOURNAL_E_DAMAGED);
+        for (uint32_t i = 1; i <= 3; i++) /* a number whose next one would wrap */
+                ck_assert_int_eq(decode_changed(i, body + 20, 1u << 31), JOURNAL_E_DAMAGED);
+        ck_assert_int_eq(decode_changed(5, body + 20, 1u << 31), JOURNAL_E_DAMAGED);
         ck_assert_int_eq(decode_changed(4, body + 68, LAYOUT_GROUPS_MAX), JOURNAL_E_DAMAGED);
         ck_assert_int_eq(decode_changed(6, body, 0), JOURNAL_E_DAMAGED);      /* id */
         ck_assert_int_eq(decode_changed(6, body + 36, 0), JOURNAL_E_DAMAGED); /* length */
@@ -331,10 +334,11 @@ START_TEST(name_has_one_spelling)
 {
         static const char *const wrong[] = {
                 "journal/dead0000000000000000000000000007",
-                "journal/dead0000000000000000000000000007/fedcba987654321",
-                "journal/dead0000000000000000000000000007/fedcba98765432100",
-                "journal/dead0000000000000000000000000007/FEDCBA9876543210",
-                "bundle/dead0000000000000000000000000007/fedcba9876543210",
+                "journal/dead0000000000000000000000000007/7edcba987654321",
+                "journal/dead0000000000000000000000000007/7edcba98765432100",
+                "journal/dead0000000000000000000000000007/7EDCBA9876543210",
+                "journal/dead0000000000000000000000000007/8000000000000000",
+                "bundle/dead0000000000000000000000000007/7edcba9876543210",
                 "node/dead0000000000000000000000000007/",
                 "node/dead000000000000000000000000000",
                 "node/",
@@ -348,7 +352,7 @@ START_TEST(name_has_one_spelling)
                 ck_assert(!journal_node_name_parse(wrong[i], parsed));
         }
         journal_name(name, node, NUMBER);
-        ck_assert_str_eq(name, "journal/dead0000000000000000000000000007/fedcba9876543210");
+        ck_assert_str_eq(name, "journal/dead0000000000000000000000000007/7edcba9876543210");
         ck_assert(journal_name_parse(name, parsed, &number));
         ck_assert_mem_eq(parsed, node, 16);
         ck_assert_uint_eq(number, NUMBER);

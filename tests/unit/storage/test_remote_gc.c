@@ -444,6 +444,12 @@ START_TEST(gc_is_not_held_up_for_ever_by_a_lease)
         char name[POOL_NAME_MAX];
 
         leave(3, 2);
+        put_lease(second, UINT64_MAX, NOW_S, LEASE_S); /* no name of ours */
+        ck_assert_int_eq(collect(&taker, first), 0);
+        ck_assert_uint_eq(count("lease/"), 1);
+        pool_name_number(name, POOL_LEASE_KIND, dead, UINT64_MAX);
+        fake_pool_drop(folder, name);
+        leave(3, 2);
         put_lease(second, 7, NOW_S + 1000, LEASE_S); /* a clock that was wrong */
         ck_assert_int_eq(collect(&taker, first), 0);
         leave(3, 2);
