@@ -22,6 +22,8 @@ struct remote_job {
         struct object_key key;
         const struct piece_set *pieces; /* NULL: the whole object */
         int result;
+        bool is_late; /* the index did not have it yet */
+        struct remote_op op;
 
         void *value; /* of the index */
         struct remote_index_entry entry;
@@ -512,6 +514,39 @@ static void look_up(uv_work_t *work)
         }
 }
 
+static void on_caught_up(struct remote *remote, void *user, int result)
+{
+        struct remote_job *job = user;
+
+        job->result = result;
+        TAILQ_INSERT_TAIL(result ? &remote->failed_jobs : &remote->new_jobs, job, link);
+        remote_wake(remote);
+}
+
+/*
+ * An object that has just appeared may be on its way to the index: those are looked up again
+ * when what is queued now has been written.
+ */
+static void put_off(struct lookup *lookup)
+{
+        struct remote *remote = lookup->remote;
+        struct remote_job *job, *next;
+
+        for (job = TAILQ_FIRST(&lookup->jobs); job; job = next) {
+                struct database_changes nothing = {NULL};
+
+                next = TAILQ_NEXT(job, link);
+                if (job->result != TIER_E_MISS || job->is_late ||
+                    !remote_map_at(&remote->map, job->place))
+                        continue;
+                TAILQ_REMOVE(&lookup->jobs, job, link);
+                job->is_late = true;
+                job->op.then = on_caught_up;
+                job->op.user = job;
+                remote_change(remote, &nothing, false, &job->op);
+        }
+}
+
 /* Ranges of all jobs that are well; the others end. */
 static void on_looked_up(uv_work_t *work, int status)
 {
@@ -521,6 +556,7 @@ static void on_looked_up(uv_work_t *work, int status)
         struct remote_job *job, *next;
         uint32_t n = 0, size = 0;
 
+        put_off(lookup);
         TAILQ_FOREACH(job, &lookup->jobs, link) {
                 if (status < 0)
                         job->result = err_raise(status);

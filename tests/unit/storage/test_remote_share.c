@@ -64,6 +64,51 @@ START_TEST(node_reads_what_another_stored)
 }
 END_TEST
 
+static struct driver_object expected[16];
+static struct driver_request reads[16];
+static uint32_t n_reads;
+
+static void read_at_once(void *user, const struct tier_object *object, struct tier_place place)
+{
+        (void)user;
+        (void)object;
+        expected[n_reads].place = place;
+        ck_assert_int_eq(
+                driver_submit_read(&b->driver, &reads[n_reads], &expected[n_reads], n_reads << 18),
+                0);
+        n_reads++;
+}
+
+static bool has_b_read_all(void *user)
+{
+        (void)user;
+        for (uint32_t i = 0; i < 16; i++)
+                if (!reads[i].is_done)
+                        return false;
+        return true;
+}
+
+START_TEST(an_object_can_be_read_as_soon_as_it_appears)
+{
+        begin(2);
+        b->driver.tier->on_appeared = read_at_once;
+        for (uint32_t i = 0; i < 16; i++) {
+                expected[i] = chain_object(1, i, 20000);
+                ck_assert_int_eq(driver_submit_write(&a->driver, &reads[i], &expected[i], i << 18),
+                                 0);
+        }
+        for (uint32_t i = 0; i < 16; i++)
+                ck_assert_int_eq(driver_wait(&reads[i]), 0);
+        memset(reads, 0, sizeof(reads));
+        nodes_run_until(fixture, has_b_read_all, NULL);
+        for (uint32_t i = 0; i < 16; i++) {
+                ck_assert_int_eq(reads[i].result, 0);
+                ck_assert(driver_holds(&reads[i]));
+        }
+        end();
+}
+END_TEST
+
 START_TEST(node_that_opens_later_learns_everything)
 {
         struct driver_object object = driver_object(1, 100000), *found;
@@ -382,6 +427,7 @@ int main(void)
 
         tcase_set_timeout(tcase, 60);
         tcase_add_test(tcase, node_reads_what_another_stored);
+        tcase_add_test(tcase, an_object_can_be_read_as_soon_as_it_appears);
         tcase_add_test(tcase, node_that_opens_later_learns_everything);
         tcase_add_test(tcase, objects_that_are_deleted_vanish_elsewhere);
         tcase_add_test(tcase, a_part_that_is_dropped_vanishes_while_its_bundle_stays);
