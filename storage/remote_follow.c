@@ -121,9 +121,9 @@ static struct remote_node *choose_node(struct remote *remote)
                         return node;
                 blocked = node;
         }
-        /* Whoever waits for each other has lied. */
+        /* Whoever waits for each other has lied: one goes on without waiting. */
         if (blocked)
-                blocked->waits_for = NULL;
+                blocked->waits_no_more = true;
         return blocked;
 }
 
@@ -139,6 +139,7 @@ static void pass_segment(struct remote_follow *follow, struct database_changes *
         node->n_listed--;
         memmove(node->listed, node->listed + 1, node->n_listed * sizeof(*node->listed));
         node->waits_for = NULL;
+        node->waits_no_more = false;
         if (node->is_own) {
                 if (remote->next_segment <= follow->number)
                         remote->next_segment = follow->number + 1;
@@ -213,7 +214,7 @@ static bool must_wait(struct remote_follow *follow)
 {
         struct remote *remote = follow->remote;
 
-        for (uint32_t i = 0; i < follow->n_news; i++) {
+        for (uint32_t i = 0; i < follow->n_news && !follow->node->waits_no_more; i++) {
                 const struct remote_news *news = &follow->news[i];
                 struct remote_node *other;
 

@@ -48,6 +48,7 @@ struct remote_node {
         /* Its next segment was written in the knowledge of that one. */
         struct remote_node *waits_for;
         uint64_t waits_for_number;
+        bool waits_no_more; /* for this segment */
 };
 
 struct remote_listed {
