@@ -11,6 +11,7 @@
 #include "daemon/admin_layouts.h"
 #include "daemon/admin_mark.h"
 #include "daemon/admin_objects.h"
+#include "daemon/admin_pool.h"
 #include "daemon/admin_show.h"
 #include "daemon/admin_status.h"
 #include "daemon/daemon.h"
@@ -205,6 +206,8 @@ static void run_command(struct session *session, uint64_t request, const char *t
                 verify(session, request);
         else if (!strcmp(name, "evict") || !strcmp(name, "clear"))
                 removal(session, request, arguments, *name == 'c');
+        else if (admin_is_pool(name))
+                admin_pool(session, request, name, arguments);
         else if (!strcmp(name, "why"))
                 explain(session, request, arguments);
         else
@@ -262,6 +265,7 @@ void admin_hang_up(struct session *session)
 {
         verify_session_gone(session->daemon, session);
         removal_session_gone(session->daemon, session);
+        admin_pool_cancel(session->daemon, session);
         admin_explain_session_gone(session);
         forget_parts(session);
 }

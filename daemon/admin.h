@@ -28,6 +28,12 @@
  *        max_tokens]            the first, with the "gaps" of each and their causes, and "why"
  *                               in one sentence
  *   why  session [nth]          the same of a recent match of a session, and "match"
+ *   pool  [older_than]          the remote pool: this node's part of it, its breaker, and the
+ *                               "nodes" that share it, as each says of itself; dead is who has
+ *                               not for older_than seconds
+ *   pool gc  [node, older_than] removes what dead nodes have left there: one that is named (its
+ *                               first digits, or its host), else all; an answer for each, with
+ *                               an "outcome", and one with "finished"
  *   verify                      re-reads every stored object; answers come one after another
  *
  * Digests and layout ids are hex; a layout may be a prefix that names one. Every answer has

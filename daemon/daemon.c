@@ -11,6 +11,7 @@
 #include "daemon/acquire.h"
 #include "daemon/admin.h"
 #include "daemon/admin_explain.h"
+#include "daemon/admin_pool.h"
 #include "daemon/daemon.h"
 #include "daemon/handshake.h"
 #include "daemon/listener.h"
@@ -136,6 +137,7 @@ static void stop(struct daemon *daemon, const char *reason)
         daemon_port_stop(daemon);
         verify_cancel(daemon);
         removal_cancel(daemon);
+        admin_pool_cancel(daemon, NULL);
         marks_deinit(daemon);
         transfers_stop(&daemon->cache);
         TAILQ_FOREACH(session, &daemon->sessions, link) {
@@ -148,9 +150,10 @@ static void stop(struct daemon *daemon, const char *reason)
 
 static bool is_quiet(const struct daemon *daemon)
 {
-        return TAILQ_EMPTY(&daemon->sessions) && daemon_port_is_quiet(daemon) && !daemon->verify &&
-               daemon->recovered && transfers_are_idle(&daemon->cache.transfers) &&
-               !daemon->cache.n_forgetting && !daemon->cache.n_syncing;
+        return TAILQ_EMPTY(&daemon->sessions) && daemon_port_is_quiet(daemon) &&
+               !daemon->verify && daemon->recovered && admin_pool_is_quiet(daemon) &&
+               transfers_are_idle(&daemon->cache.transfers) && !daemon->cache.n_forgetting &&
+               !daemon->cache.n_syncing;
 }
 
 static void on_turn(uv_check_t *check)

@@ -28,6 +28,7 @@
 #include "proto/wire.h"
 
 struct daemon_port;
+struct pool_question;
 struct recent_question;
 TAILQ_HEAD(recent_question_list, recent_question);
 
@@ -76,6 +77,7 @@ struct daemon {
         bool is_closing;         /* parts are being closed */
         struct verify *verify;   /* kvtierctl verify: one at a time */
         struct removal *removal; /* kvtierctl evict, clear: one at a time */
+        struct pool_question *pool_questions[2]; /* kvtierctl pool, pool gc: one each */
         struct marks marks;
         struct prefetches prefetches;
         struct recent_question_list questions; /* of kvtierctl why, to sessions */

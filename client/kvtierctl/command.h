@@ -72,6 +72,7 @@ int clear_command(struct context *context, int argc, char **argv);
 int pin_command(struct context *context, int argc, char **argv);
 int unpin_command(struct context *context, int argc, char **argv);
 int reclaim_command(struct context *context, int argc, char **argv);
+int pool_command(struct context *context, int argc, char **argv);
 int top_command(struct context *context, int argc, char **argv);
 int verify_command(struct context *context, int argc, char **argv);
 int why_command(struct context *context, int argc, char **argv);

@@ -16,7 +16,7 @@ static const struct {
         {"verify", verify_command}, {"evict", evict_command},       {"clear", clear_command},
         {"pin", pin_command},       {"unpin", unpin_command},       {"reclaim", reclaim_command},
         {"kick", kick_command},     {"why", why_command},           {"bench", bench_command},
-        {"doctor", doctor_command},
+        {"pool", pool_command},     {"doctor", doctor_command},
 };
 
 struct rest {
@@ -66,6 +66,8 @@ static const char main_doc[] =
         "  unpin KEY          ends that\n"
         "  kick SESSION       ends a session\n"
         "  why                why a prompt is not a hit\n"
+        "  pool               the remote pool and who shares it\n"
+        "  pool gc            removes what dead nodes have left there\n"
         "  bench              measures store, load and match\n"
         "  doctor             what is configured badly, and the remedy\n"
         "\n"

@@ -54,7 +54,8 @@ class Folder(unittest.TestCase):
 class WithoutDaemon(Folder):
     COMMANDS = (["status"], ["sessions"], ["layouts"], ["ls"], ["show", "0" * 64], ["top"],
                 ["verify"], ["evict", "00"], ["clear", "00"], ["kick", "1"], ["bench"], ["doctor"],
-                ["pin", "0" * 64], ["unpin", "0" * 64], ["reclaim", "--below", "0" * 64])
+                ["pin", "0" * 64], ["unpin", "0" * 64], ["reclaim", "--below", "0" * 64],
+                ["pool"], ["pool", "gc"], ["pool", "gc", "00"])
 
     def test_every_command_says_where_it_looked_and_what_to_do(self):
         for command in self.COMMANDS:
@@ -74,7 +75,9 @@ class WithoutDaemon(Folder):
                         ["evict", "00", "--group=1"], ["evict", "--digest=00", "--group=x"],
                         ["clear", "--digest=00", "--shard=65536"], ["clear", "00", "--tier=nvme"],
                         ["pin"], ["unpin", "a", "b"], ["reclaim", "a"], ["reclaim", "--below"],
-                        ["pin", "--below", "a"], ["--no-such", "status"]):
+                        ["pin", "--below", "a"], ["pool", "x"], ["pool", "gc", "a", "b"],
+                        ["pool", "--older-than=0"], ["pool", "gc", "--older-than=x"],
+                        ["--no-such", "status"]):
             with self.subTest(command=command):
                 self.ctl(*command, status=2)
 
