@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Two nodes that share a pool: two caches in one process over the real remote tier and one
+ * pool in a folder (tests/support/fake_pool.h). What one stores, replaces or deletes the
+ * other finds, drops or misses; and a pool that stops costs neither of them its own bytes.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/cache.h"
+#include "daemon/presence_table.h"
+#include "storage/remote.h"
+#include "tests/support/fake_pool.h"
+#include "tests/support/scratch.h"
+
+#define PIECE_BYTES (UINT64_C(8) << 20)
+#define OBJECT      (UINT64_C(256) << 10)
+
+struct node {
+        struct cache cache;
+        struct metrics metrics;
+        struct pool *pool; /* the tier's */
+        char index[96];
+        uint32_t n_forgotten;
+};
+
+static uv_loop_t loop;
+static struct node nodes[2];
+static char folder[64], pool_folder[96];
+
+#define wait_until(condition)                                                                      \
+        do {                                                                                       \
+                uint64_t end = uv_hrtime() + UINT64_C(20000000000);                                \
+                while (!(condition)) {                                                             \
+                        uv_run(&loop, UV_RUN_NOWAIT);                                              \
+                        ck_assert_msg(uv_hrtime() < end, "never: " #condition);                    \
+                        usleep(100);                                                               \
+                }                                                                                  \
+        } while (0)
+
+static void on_flag(void *user)
+{
+        *(bool *)user = true;
+}
+
+static void on_recovered(void *user, int result)
+{
+        ck_assert_int_eq(result, 0);
+        *(bool *)user = true;
+}
+
+static void on_ready(void *user)
+{
+        struct node *node = user;
+
+        transfers_tier_is_ready(&node->cache, INDEX_REMOTE);
+}
+
+static void start(struct node *node)
+{
+        static const uint8_t boot_id[16] = {1};
+        struct host_options host = {
+                .total_bytes = PIECE_BYTES, .piece_bytes = PIECE_BYTES, .page_bytes = 4096};
+        struct remote_options options = {
+                .index_path = node->index,
+                .bytes = UINT64_C(64) << 20,
+                .linger_ms = 5,
+                .deadline_ms = 300,
+                .poll_ms = 10,
+        };
+        struct why why = {""};
+        bool recovered = false;
+
+        memset(&node->cache, 0, sizeof(node->cache));
+        memset(&node->metrics, 0, sizeof(node->metrics));
+        ck_assert(!presence_table_new(&node->cache.presence, 1000, boot_id, 1000000));
+        ck_assert(!index_new(&node->cache.index, 1000, node->cache.presence));
+        ck_assert(!host_pool_new(&node->cache.host, &loop, &host));
+        ck_assert(!fake_pool_open(&node->pool, &loop, pool_folder));
+        options.pool = node->pool;
+        ck_assert_msg(!remote_open(&node->cache.remote, &loop, &options, &why), "%s", why.text);
+        node->cache.remote->on_ready = on_ready;
+        node->cache.remote->on_ready_user = node;
+        node->cache.loop = &loop;
+        node->cache.metrics = &node->metrics;
+        node->cache.offers = (struct offer_policy){.write = PLACEMENT_WRITE_STORE, .all = true};
+        ck_assert(!cache_init(&node->cache));
+        cache_recover(&node->cache, on_recovered, &recovered);
+        wait_until(recovered && host_n_arenas(node->cache.host) == 1);
+}
+
+static void stop(struct node *node)
+{
+        bool remote_closed = false, host_closed = false;
+
+        wait_until(transfers_are_idle(&node->cache.transfers) && !node->cache.n_forgetting);
+        cache_deinit(&node->cache);
+        node->cache.remote->ops.close(node->cache.remote, on_flag, &remote_closed);
+        host_pool_close(node->cache.host, on_flag, &host_closed);
+        wait_until(remote_closed && host_closed);
+        index_free(node->cache.index);
+        presence_table_free(node->cache.presence);
+}
+
+static void begin(void)
+{
+        scratch_make(folder, sizeof(folder));
+        snprintf(pool_folder, sizeof(pool_folder), "%s/pool", folder);
+        ck_assert_int_eq(mkdir(pool_folder, 0700), 0);
+        ck_assert(!uv_loop_init(&loop));
+        for (int i = 0; i < 2; i++) {
+                snprintf(nodes[i].index, sizeof(nodes[i].index), "%s/index%d", folder, i);
+                nodes[i].n_forgotten = 0;
+                start(&nodes[i]);
+        }
+}
+
+static void end(void)
+{
+        for (int i = 0; i < 2; i++)
+                stop(&nodes[i]);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        ck_assert(!uv_loop_close(&loop));
+        scratch_remove(folder);
+}
+
+/* ---- objects: named by numbers, each hangs on the one before, full of one value ---- */
+
+static struct object_key key_of(uint32_t n)
+{
+        struct object_key key = {.group = 0};
+
+        memset(key.layout.bytes, 7, sizeof(key.layout.bytes));
+        memcpy(key.boundary.bytes, &n, sizeof(n));
+        key.boundary.bytes[31] = 1;
+        return key;
+}
+
+static struct index_object *find(struct node *node, uint32_t n)
+{
+        struct object_key key = key_of(n);
+        struct index_boundary *boundary;
+        uint16_t layout;
+
+        ck_assert(!index_layout(node->cache.index, 0, &key.layout, &layout));
+        boundary = index_find_boundary(node->cache.index, layout, &key.boundary);
+        return boundary ? index_find_object(node->cache.index, boundary, 0, 0) : NULL;
+}
+
+static bool is_in_pool(struct node *node, uint32_t n)
+{
+        struct index_object *object = find(node, n);
+
+        return object && index_object_is_in(object, INDEX_REMOTE);
+}
+
+static void on_forgotten(void *user, int result)
+{
+        struct node *node = user;
+
+        ck_assert_int_eq(result, 0);
+        node->n_forgotten++;
+}
+
+static void put(struct node *node, uint32_t n, uint8_t value, bool replace)
+{
+        struct object_key key = key_of(n);
+        struct index_new_object entry = {
+                .digest = key.boundary, .boundary_tokens = 256 * n, .raw_bytes = OBJECT};
+        struct host_copy *copy;
+        bool forgetting;
+
+        if (n > 1)
+                entry.parent = key_of(n - 1).boundary;
+        ck_assert(!index_layout(node->cache.index, 0, &key.layout, &entry.layout));
+        ck_assert(!cache_new_copy(&node->cache, &key, OBJECT, HOST_COPY_WRITING, UINT32_MAX, false,
+                                  &copy));
+        for (uint32_t i = 0; i < copy->n_extents; i++)
+                memset(host_address(node->cache.host, &copy->extents[i]), value,
+                       copy->extents[i].length);
+        copy->state = HOST_COPY_READY;
+        ck_assert(!cache_publish(&node->cache, copy, &entry, replace, on_forgotten, node,
+                                 &forgetting));
+        host_copy_unuse(&node->cache.copies, copy);
+}
+
+static struct host_copy *load(struct node *node, uint32_t n)
+{
+        struct object_key key = key_of(n);
+        struct host_copy *copy;
+        int r;
+
+        ck_assert_ptr_nonnull(find(node, n));
+        ck_assert(!cache_new_copy(&node->cache, &key, OBJECT, HOST_COPY_ARRIVING, UINT32_MAX, false,
+                                  &copy));
+        r = transfer_up(&node->cache, find(node, n), copy, NULL);
+        if (r) {
+                copy->state = HOST_COPY_FAILED;
+                copy->failure = r;
+        }
+        wait_until(copy->state != HOST_COPY_ARRIVING);
+        return copy;
+}
+
+static void assert_loads(struct node *node, uint32_t n, uint8_t value)
+{
+        struct host_copy *copy = load(node, n);
+        const uint8_t *bytes = host_address(node->cache.host, &copy->extents[0]);
+
+        ck_assert_int_eq(copy->state, HOST_COPY_READY);
+        for (uint64_t i = 0; i < copy->extents[0].length && i < OBJECT; i++)
+                if (bytes[i] != value)
+                        ck_abort_msg("object %u differs at %lu", n, (unsigned long)i);
+        host_copy_unuse(&node->cache.copies, copy);
+}
+
+static void assert_misses(struct node *node, uint32_t n)
+{
+        struct host_copy *copy = load(node, n);
+
+        ck_assert_int_eq(copy->state, HOST_COPY_FAILED);
+        ck_assert_int_eq(copy->failure, TIER_E_MISS);
+        host_copy_unuse(&node->cache.copies, copy);
+}
+
+/* ---- stories ---- */
+
+START_TEST(a_node_finds_what_the_other_stored)
+{
+        for (uint32_t n = 1; n <= 8; n++)
+                put(&nodes[0], n, (uint8_t)n, false);
+        for (uint32_t n = 1; n <= 8; n++)
+                wait_until(is_in_pool(&nodes[1], n));
+        ck_assert_uint_le(fake_pool_count(pool_folder, "bundle/", NULL), 2);
+        for (uint32_t n = 1; n <= 8; n++)
+                assert_loads(&nodes[1], n, (uint8_t)n);
+        /* It is there: nothing of it is written once more. */
+        wait_until(transfers_are_idle(&nodes[1].cache.transfers));
+        ck_assert(!index_object_is_ours(find(&nodes[1], 8), INDEX_REMOTE));
+        /* The tree is known as well. */
+        ck_assert_uint_eq(
+                index_boundary_at(nodes[1].cache.index, find(&nodes[1], 8)->boundary)->parent,
+                find(&nodes[1], 7)->boundary);
+}
+END_TEST
+
+START_TEST(what_one_node_deletes_the_other_forgets)
+{
+        put(&nodes[0], 1, 1, false);
+        wait_until(is_in_pool(&nodes[0], 1) && is_in_pool(&nodes[1], 1));
+        cache_drop(&nodes[0].cache, find(&nodes[0], 1), METRICS_BY_ADMIN);
+        wait_until(!find(&nodes[1], 1));
+        ck_assert_uint_eq(nodes[1].metrics.removed_objects_total[METRICS_REMOTE][METRICS_VANISHED],
+                          1);
+}
+END_TEST
+
+START_TEST(what_one_node_replaces_leaves_the_memory_of_the_other)
+{
+        put(&nodes[0], 1, 1, false);
+        wait_until(is_in_pool(&nodes[1], 1));
+        assert_loads(&nodes[1], 1, 1);
+        ck_assert_uint_ne(find(&nodes[1], 1)->host, INDEX_NONE);
+        put(&nodes[0], 1, 2, true);
+        wait_until(!find(&nodes[1], 1) || find(&nodes[1], 1)->host == INDEX_NONE);
+        wait_until(is_in_pool(&nodes[1], 1));
+        assert_loads(&nodes[1], 1, 2);
+        wait_until(nodes[0].n_forgotten == 1);
+}
+END_TEST
+
+START_TEST(a_stopped_pool_is_a_miss_and_what_is_here_is_served)
+{
+        put(&nodes[0], 1, 1, false);
+        wait_until(is_in_pool(&nodes[1], 1));
+        put(&nodes[1], 2, 2, false);
+        fake_pool_stop(nodes[1].pool, true);
+        assert_misses(&nodes[1], 1);
+        ck_assert(is_in_pool(&nodes[1], 1));
+        ck_assert_uint_ne(find(&nodes[1], 2)->host, INDEX_NONE);
+        for (uint32_t n = 100; n < 200; n++)
+                put(&nodes[1], n, (uint8_t)n, false);
+        ck_assert_uint_ne(find(&nodes[1], 199)->host, INDEX_NONE);
+        fake_pool_stop(nodes[1].pool, false);
+        wait_until(is_in_pool(&nodes[0], 199));
+        assert_loads(&nodes[1], 1, 1);
+}
+END_TEST
+
+START_TEST(a_restarted_node_knows_its_own_and_the_others_objects)
+{
+        uint64_t generation;
+
+        put(&nodes[0], 1, 1, false);
+        put(&nodes[1], 2, 2, false);
+        for (int i = 0; i < 2; i++)
+                wait_until(is_in_pool(&nodes[i], 1) && is_in_pool(&nodes[i], 2));
+        generation = find(&nodes[1], 2)->generation;
+        stop(&nodes[1]);
+        start(&nodes[1]);
+        ck_assert(is_in_pool(&nodes[1], 1) && is_in_pool(&nodes[1], 2));
+        ck_assert(index_object_is_ours(find(&nodes[1], 2), INDEX_REMOTE));
+        ck_assert(!index_object_is_ours(find(&nodes[1], 1), INDEX_REMOTE));
+        ck_assert_uint_eq(find(&nodes[1], 2)->generation, generation);
+        assert_loads(&nodes[1], 1, 1);
+        assert_loads(&nodes[1], 2, 2);
+}
+END_TEST
+
+START_TEST(a_node_whose_index_is_lost_learns_from_the_journals)
+{
+        char aside[128];
+
+        put(&nodes[0], 1, 1, false);
+        put(&nodes[1], 2, 2, false);
+        for (int i = 0; i < 2; i++)
+                wait_until(is_in_pool(&nodes[i], 1) && is_in_pool(&nodes[i], 2));
+        stop(&nodes[1]);
+        snprintf(aside, sizeof(aside), "%s.aside", nodes[1].index);
+        ck_assert_int_eq(rename(nodes[1].index, aside), 0);
+        start(&nodes[1]);
+        wait_until(is_in_pool(&nodes[1], 1) && is_in_pool(&nodes[1], 2));
+        assert_loads(&nodes[1], 1, 1);
+        assert_loads(&nodes[1], 2, 2);
+}
+END_TEST
+
+START_TEST(a_bundle_that_is_gone_is_a_miss_and_its_entries_go)
+{
+        char name[POOL_NAME_MAX];
+
+        put(&nodes[0], 1, 1, false);
+        wait_until(is_in_pool(&nodes[1], 1));
+        ck_assert(fake_pool_name(pool_folder, "bundle/", 0, name));
+        fake_pool_drop(pool_folder, name);
+        assert_misses(&nodes[1], 1);
+        wait_until(!find(&nodes[1], 1));
+}
+END_TEST
+
+START_TEST(two_writers_of_one_object_end_with_one_that_loads)
+{
+        put(&nodes[0], 1, 1, false);
+        put(&nodes[1], 1, 1, false);
+        for (int i = 0; i < 2; i++)
+                wait_until(is_in_pool(&nodes[i], 1));
+        for (int i = 0; i < 2; i++) {
+                wait_until(transfers_are_idle(&nodes[i].cache.transfers) &&
+                           !nodes[i].cache.n_forgetting);
+                if (find(&nodes[i], 1)->host != INDEX_NONE)
+                        cache_drop_host(&nodes[i].cache, find(&nodes[i], 1), METRICS_FOR_SPACE);
+                ck_assert_ptr_nonnull(find(&nodes[i], 1));
+                assert_loads(&nodes[i], 1, 1);
+        }
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("daemon/cache_nodes");
+        TCase *tcase = tcase_create("nodes");
+        SRunner *runner = srunner_create(suite);
+        int n_failed;
+
+        tcase_add_checked_fixture(tcase, begin, end);
+        tcase_set_timeout(tcase, 60);
+        tcase_add_test(tcase, a_node_finds_what_the_other_stored);
+        tcase_add_test(tcase, what_one_node_deletes_the_other_forgets);
+        tcase_add_test(tcase, what_one_node_replaces_leaves_the_memory_of_the_other);
+        tcase_add_test(tcase, a_stopped_pool_is_a_miss_and_what_is_here_is_served);
+        tcase_add_test(tcase, a_restarted_node_knows_its_own_and_the_others_objects);
+        tcase_add_test(tcase, a_node_whose_index_is_lost_learns_from_the_journals);
+        tcase_add_test(tcase, a_bundle_that_is_gone_is_a_miss_and_its_entries_go);
+        tcase_add_test(tcase, two_writers_of_one_object_end_with_one_that_loads);
+        suite_add_tcase(suite, tcase);
+        srunner_run_all(runner, CK_NORMAL);
+        n_failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
