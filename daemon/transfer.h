@@ -3,7 +3,7 @@
  * Transfers: the one state machine of an object's journey between host memory and a tier
  * below, NVMe or the pool.
  *
- *   down:  HASHING -> WRITING -> done          (HASHING is skipped when checksums exist)
+ *   down:  HASHING [-> NEXT] -> WRITING -> done  (HASHING is skipped when checksums exist)
  *              \         |-> WAITING (NVMe full or paused) -> WRITING
  *               \        `-> offered again (pool full or paused)
  *                `-> failed
@@ -38,7 +38,10 @@ struct transfer;
 TAILQ_HEAD(transfer_list, transfer);
 RB_HEAD(transfer_tree, transfer);
 
-/* The way down to one tier. */
+/*
+ * The way down to one tier. The pool is asked in the order in which transfers began, which
+ * is that of prompts, whichever was hashed first.
+ */
 struct transfer_lane {
         struct transfer_list down;    /* HASHING or WRITING */
         struct transfer_list waiting; /* for room or for the tier to be ready */

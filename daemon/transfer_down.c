@@ -249,11 +249,8 @@ static void submit_down(struct transfer *transfer)
         end_down(transfer);
 }
 
-static void on_down_hashed(struct host_copy_waiter *waiter)
+static void submit_or_end(struct transfer *transfer)
 {
-        struct transfer *transfer =
-                (struct transfer *)((char *)waiter - offsetof(struct transfer, waiter));
-
         /* Replaced or dropped while it was hashed, or no memory for the result. */
         if (transfer->copy->object == INDEX_NONE || !transfer->copy->checksums ||
             transfer->cache->transfers.stopped) {
@@ -262,6 +259,34 @@ static void on_down_hashed(struct host_copy_waiter *waiter)
                 return;
         }
         submit_down(transfer);
+}
+
+/* Those at the front that are hashed. What is submitted stays in its place, or leaves. */
+static void submit_in_order(struct transfer_lane *lane)
+{
+        struct transfer *transfer, *next;
+
+        for (transfer = TAILQ_FIRST(&lane->down); transfer && transfer->state != TRANSFER_HASHING;
+             transfer = next) {
+                next = TAILQ_NEXT(transfer, link);
+                if (transfer->state == TRANSFER_NEXT)
+                        submit_or_end(transfer);
+        }
+}
+
+static void hashed(struct transfer *transfer)
+{
+        if (transfer->tier == INDEX_NVME) {
+                submit_or_end(transfer);
+                return;
+        }
+        transfer->state = TRANSFER_NEXT;
+        submit_in_order(lane_of(transfer));
+}
+
+static void on_down_hashed(struct host_copy_waiter *waiter)
+{
+        hashed((struct transfer *)((char *)waiter - offsetof(struct transfer, waiter)));
 }
 
 static int describe(struct transfer *transfer, const struct index_object *object)
@@ -329,7 +354,7 @@ static int start_down(struct cache *cache, enum index_tier tier, struct host_cop
         lane->down_bytes += copy->raw_bytes;
         TAILQ_INSERT_TAIL(&lane->down, transfer, link);
         if (copy->checksums) {
-                submit_down(transfer);
+                hashed(transfer);
         } else {
                 transfer->state = TRANSFER_HASHING;
                 transfer->waiter.on_ready = on_down_hashed;

@@ -9,6 +9,7 @@
 
 enum transfer_state {
         TRANSFER_HASHING, /* down: until the copy has checksums */
+        TRANSFER_NEXT,    /* down, to the pool: until those before it have theirs */
         TRANSFER_WAITING, /* down: for room in the tier, or for the tier to be ready */
         TRANSFER_WRITING,
         TRANSFER_READING,

@@ -17,7 +17,7 @@
 #include "tests/support/fake_pool.h"
 #include "tests/support/scratch.h"
 
-#define PIECE_BYTES (UINT64_C(8) << 20)
+#define PIECE_BYTES (UINT64_C(32) << 20)
 #define OBJECT      (UINT64_C(256) << 10)
 
 struct node {
@@ -68,8 +68,8 @@ static void start(struct node *node)
         struct remote_options options = {
                 .index_path = node->index,
                 .bytes = UINT64_C(64) << 20,
-                .linger_ms = 5,
-                .deadline_ms = 300,
+                .linger_ms = 50,
+                .deadline_ms = 2000,
                 .poll_ms = 10,
         };
         struct why why = {""};
@@ -211,7 +211,12 @@ static void assert_loads(struct node *node, uint32_t n, uint8_t value)
         struct host_copy *copy = load(node, n);
         const uint8_t *bytes = host_address(node->cache.host, &copy->extents[0]);
 
-        ck_assert_int_eq(copy->state, HOST_COPY_READY);
+        ck_assert_msg(copy->state == HOST_COPY_READY,
+                      "object %u: errors %lu corrupt %lu stale %lu failure %d vanished %lu", n,
+                      (unsigned long)node->metrics.tier_io_errors_total[2],
+                      (unsigned long)node->metrics.corrupt_objects_total[2],
+                      (unsigned long)node->metrics.stale_objects_total[2], copy->failure,
+                      (unsigned long)node->metrics.removed_objects_total[2][METRICS_VANISHED]);
         for (uint64_t i = 0; i < copy->extents[0].length && i < OBJECT; i++)
                 if (bytes[i] != value)
                         ck_abort_msg("object %u differs at %lu", n, (unsigned long)i);
@@ -323,7 +328,8 @@ START_TEST(a_node_whose_index_is_lost_learns_from_the_journals)
         snprintf(aside, sizeof(aside), "%s.aside", nodes[1].index);
         ck_assert_int_eq(rename(nodes[1].index, aside), 0);
         start(&nodes[1]);
-        wait_until(is_in_pool(&nodes[1], 1) && is_in_pool(&nodes[1], 2));
+        wait_until(is_in_pool(&nodes[1], 1));
+        wait_until(is_in_pool(&nodes[1], 2));
         assert_loads(&nodes[1], 1, 1);
         assert_loads(&nodes[1], 2, 2);
 }
