@@ -110,6 +110,7 @@ static void cancel_request(struct rados_request *request)
         request->is_late = true;
         if (request->kind == RADOS_LIST)
                 rados_list_cancel(request);
+        rados_op_cancel(&request->name_op);
         rados_op_cancel(&request->op);
 }
 

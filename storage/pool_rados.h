@@ -4,9 +4,10 @@
  *
  * All objects lie in one namespace of one RADOS pool. RADOS lists only by walking a whole
  * pool, so that names are kept beside the objects as well: as omap keys of one directory
- * object a kind. A name enters the directory before its object is written and leaves it
- * after the object is gone; list() asks for each object, so that a name that was left
- * behind by a crash is not seen. The pool must be replicated, as others have no omap.
+ * object a kind. A name enters the directory while its object is written (a put is done when
+ * both are) and leaves it after the object is gone; list() asks for each object, so that a
+ * name that was left behind by a crash is not seen. The pool must be replicated, as others
+ * have no omap.
  * Ceph warns about a directory of more than 200,000 names (LARGE_OMAP_OBJECTS).
  *
  * A request that is late is cancelled in librados and ends when librados has let go of it,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Put: the name into the directory, then the object. Remove: the object, then the name.
- * librados copies what is written when it is told to write, and reads into the caller's
- * memory until the operation has ended.
+ * Put: the name into the directory and the object, side by side, as one after the other a
+ * put would take a round trip more. The name is sent first. Remove: the object, then the
+ * name. librados copies what is written when it is told to write, and reads into the
+ * caller's memory until the operation has ended.
  */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,18 +25,18 @@ static bool ends(struct rados_request *request, int result)
         return result < 0;
 }
 
-static void start_write(struct rados_request *request, rados_write_op_t write, const char *object,
+static void start_write(struct rados_op *op, rados_write_op_t write, const char *object,
                         void (*on_done)(struct rados_op *op))
 {
-        struct rados_pool *pool = request->op.pool;
-        int r = write ? rados_op_prepare(&request->op, pool, on_done) : -ENOMEM;
+        struct rados_pool *pool = op->pool;
+        int r = write ? rados_op_prepare(op, pool, on_done) : -ENOMEM;
 
         if (r < 0)
-                rados_op_fail(&request->op, pool, r, on_done);
+                rados_op_fail(op, pool, r, on_done);
         else
-                rados_op_started(&request->op, rados_aio_write_op_operate(
-                                                       write, pool->link.io, request->op.completion,
-                                                       object, NULL, WRITE_FLAGS));
+                rados_op_started(op,
+                                 rados_aio_write_op_operate(write, pool->link.io, op->completion,
+                                                            object, NULL, WRITE_FLAGS));
         if (write)
                 rados_release_write_op(write);
 }
@@ -66,13 +68,26 @@ static char *join_buffers(const struct pool_put *put, uint64_t length)
         return bytes;
 }
 
+/* The name's failure is the put's too: what is not listed would never be reclaimed. */
+static void end_put(struct rados_request *request)
+{
+        int r = request->op.result < 0 ? request->op.result : request->name_op.result;
+
+        if (--request->n_waiting)
+                return;
+        if (r >= 0)
+                request->op.pool->usage.written_bytes_total += length_of(request->put);
+        rados_request_end(request, r < 0 ? r : 0);
+}
+
 static void on_put(struct rados_op *op)
 {
-        struct rados_request *request = (struct rados_request *)op;
+        end_put((struct rados_request *)op);
+}
 
-        if (op->result >= 0)
-                op->pool->usage.written_bytes_total += length_of(request->put);
-        rados_request_end(request, op->result < 0 ? op->result : 0);
+static void on_name_entered(struct rados_op *op)
+{
+        end_put((struct rados_request *)((char *)op - offsetof(struct rados_request, name_op)));
 }
 
 static void write_object(struct rados_request *request)
@@ -91,18 +106,10 @@ static void write_object(struct rados_request *request)
                         rados_write_op_create(write, LIBRADOS_CREATE_EXCLUSIVE, NULL);
                 rados_write_op_write_full(write, bytes, length);
         }
-        start_write(request, write, put->name, on_put);
+        start_write(&request->op, write, put->name, on_put);
 }
 
-static void on_name_entered(struct rados_op *op)
-{
-        struct rados_request *request = (struct rados_request *)op;
-
-        if (!ends(request, op->result))
-                write_object(request);
-}
-
-static void start_put(struct rados_request *request)
+static void enter_name(struct rados_request *request)
 {
         rados_write_op_t write = rados_create_write_op();
         char directory[POOL_NAME_MAX + 8];
@@ -112,7 +119,15 @@ static void start_put(struct rados_request *request)
         if (write)
                 rados_write_op_omap_set(write, &key, &value, &length, 1);
         rados_directory(directory, request->put->name);
-        start_write(request, write, directory, on_name_entered);
+        start_write(&request->name_op, write, directory, on_name_entered);
+}
+
+static void start_put(struct rados_request *request)
+{
+        request->n_waiting = 2;
+        request->name_op.pool = request->op.pool;
+        enter_name(request);
+        write_object(request);
 }
 
 /* ---- remove ---- */
@@ -132,7 +147,7 @@ static void leave_directory(struct rados_request *request)
         if (write)
                 rados_write_op_omap_rm_keys(write, &key, 1);
         rados_directory(directory, request->remove->name);
-        start_write(request, write, directory, on_name_left);
+        start_write(&request->op, write, directory, on_name_left);
 }
 
 static void on_removed(struct rados_op *op)
@@ -151,7 +166,7 @@ static void start_remove(struct rados_request *request)
 
         if (write)
                 rados_write_op_remove(write);
-        start_write(request, write, request->remove->name, on_removed);
+        start_write(&request->op, write, request->remove->name, on_removed);
 }
 
 /* ---- get ---- */

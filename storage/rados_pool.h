@@ -82,6 +82,8 @@ struct rados_request {
         const char *name;
         uint64_t deadline; /* in milliseconds of uv_now() */
         bool is_late;
+        struct rados_op name_op; /* of a put */
+        uint32_t n_waiting;      /* operations of a put */
         struct rados_listing listing;
 };
 TAILQ_HEAD(rados_requests, rados_request);
