@@ -240,7 +240,7 @@ int nvme_write(struct tier *tier, struct tier_write *write)
                 job->write = write;
                 r = nvme_take_claim(nvme, &job->claim);
         }
-        if (!r && !nvme_may_encode(write))
+        if (!r && !nvme_may_encode(nvme, write))
                 r = prepare_job(job);
         if (r) {
                 nvme->is_paused |= r == TIER_E_PAUSED;
@@ -249,7 +249,7 @@ int nvme_write(struct tier *tier, struct tier_write *write)
                 return r;
         }
         nvme->n_writes++;
-        if (nvme_may_encode(write))
+        if (nvme_may_encode(nvme, write))
                 nvme_wait_for_memory(job);
         else
                 nvme_job_start(job);

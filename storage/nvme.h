@@ -20,10 +20,11 @@
 #include "base/error.h"
 #include "storage/tier.h"
 
-#define NVME_MEMBERS_MAX         64u
-#define NVME_SYNC_MS_DEFAULT     1000u
-#define NVME_QUEUE_DEPTH_DEFAULT 32u
-#define NVME_MEMBER_BYTES_MIN    (4ull << 20)
+#define NVME_MEMBERS_MAX          64u
+#define NVME_SYNC_MS_DEFAULT      1000u
+#define NVME_QUEUE_DEPTH_DEFAULT  32u
+#define NVME_ENCODE_BYTES_DEFAULT (256ull << 20)
+#define NVME_MEMBER_BYTES_MIN     (4ull << 20)
 
 /* For tests: behave as on a machine that lacks something. */
 enum nvme_force {
@@ -40,6 +41,8 @@ struct nvme_options {
         const char *catalog_path; /* folder, created when absent; its parent exists */
         uint32_t sync_ms;         /* 0: the default */
         uint32_t queue_depth;     /* requests in flight at the devices; 0: the default */
+        uint64_t encode_bytes;    /* memory for stored forms of encoded objects, each way; what is
+                                     larger is stored raw; 0: the default */
         bool format;              /* overwrite whatever the members and the catalog hold */
         uint32_t force;           /* enum nvme_force */
         const char *boot_id_path; /* NULL: that of the kernel */

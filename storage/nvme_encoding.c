@@ -17,11 +17,12 @@
 #include "base/cleanup.h"
 #include "storage/nvme_tier.h"
 
-void nvme_lane_init(struct nvme_lane *lane, uint32_t max_working)
+void nvme_lane_init(struct nvme_lane *lane, uint32_t max_working, uint64_t max_bytes)
 {
         TAILQ_INIT(&lane->waiting);
         TAILQ_INIT(&lane->ready);
         lane->max_working = max_working;
+        lane->max_bytes = max_bytes;
 }
 
 static struct nvme_lane *lane_of(const struct nvme_job *job)
@@ -29,13 +30,13 @@ static struct nvme_lane *lane_of(const struct nvme_job *job)
         return job->write ? &job->nvme->encoding : &job->nvme->decoding;
 }
 
-bool nvme_may_encode(const struct tier_write *write)
+bool nvme_may_encode(const struct nvme *nvme, const struct tier_write *write)
 {
         uint64_t raw_bytes = write->object->raw_bytes;
 
         /* Whatever an object of one unit shrinks to takes one unit. */
         return write->encoding.kind && raw_bytes > SEGMENT_UNIT_BYTES &&
-               raw_bytes <= NVME_ENCODE_BYTES_MAX;
+               raw_bytes <= nvme->encoding.max_bytes;
 }
 
 /* ---- helpers' contexts: as many are kept as helpers can be at work ---- */
@@ -131,7 +132,7 @@ static bool take_memory(struct nvme_lane *lane, struct nvme_job *job)
         uint64_t room = room_for(job);
         void *memory;
 
-        if (lane->bytes && lane->bytes + room > NVME_ENCODE_BYTES_MAX)
+        if (lane->bytes && lane->bytes + room > lane->max_bytes)
                 return false;
         if (posix_memalign(&memory, SEGMENT_UNIT_BYTES, room))
                 return true;

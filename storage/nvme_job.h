@@ -20,9 +20,8 @@
 struct nvme;
 
 /* Of uv's threads, four unless told otherwise: what goes down never takes them all. */
-#define NVME_ENCODERS         2u
-#define NVME_DECODERS         3u
-#define NVME_ENCODE_BYTES_MAX (UINT64_C(256) << 20) /* of memory, each way; larger: stored raw */
+#define NVME_ENCODERS 2u
+#define NVME_DECODERS 3u
 
 /* An object on its way to or from the devices. */
 struct nvme_job {
@@ -80,7 +79,7 @@ TAILQ_HEAD(nvme_job_queue, nvme_job);
 struct nvme_lane {
         struct nvme_job_queue waiting; /* for memory */
         struct nvme_job_queue ready;   /* for a helper */
-        uint64_t bytes;                /* of memory */
+        uint64_t bytes, max_bytes;     /* of memory */
         uint32_t n_working, max_working;
 };
 
@@ -103,8 +102,8 @@ void nvme_verify(struct nvme_job *job);   /* on a helper */
 void nvme_verified(struct nvme_job *job); /* job->verdict */
 
 /* nvme_encoding.c: a write ends in nvme_encoded(), a read in nvme_verified(). */
-void nvme_lane_init(struct nvme_lane *lane, uint32_t max_working);
-bool nvme_may_encode(const struct tier_write *write);
+void nvme_lane_init(struct nvme_lane *lane, uint32_t max_working, uint64_t max_bytes);
+bool nvme_may_encode(const struct nvme *nvme, const struct tier_write *write);
 void nvme_wait_for_memory(struct nvme_job *job);
 void nvme_wait_for_helper(struct nvme_job *job);
 void nvme_release_memory(struct nvme_job *job); /* has it none, nothing */

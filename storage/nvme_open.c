@@ -184,6 +184,7 @@ static const struct tier_ops ops = {
 static struct nvme *make_nvme(uv_loop_t *loop, const struct nvme_options *options)
 {
         struct nvme *nvme = calloc(1, sizeof(*nvme));
+        uint64_t encode_bytes;
 
         if (!nvme)
                 return NULL;
@@ -199,8 +200,9 @@ static struct nvme *make_nvme(uv_loop_t *loop, const struct nvme_options *option
                 nvme->members[i].fd = -1;
         TAILQ_INIT(&nvme->reads);
         TAILQ_INIT(&nvme->writes);
-        nvme_lane_init(&nvme->encoding, NVME_ENCODERS);
-        nvme_lane_init(&nvme->decoding, NVME_DECODERS);
+        encode_bytes = options->encode_bytes ? options->encode_bytes : NVME_ENCODE_BYTES_DEFAULT;
+        nvme_lane_init(&nvme->encoding, NVME_ENCODERS, encode_bytes);
+        nvme_lane_init(&nvme->decoding, NVME_DECODERS, encode_bytes);
         LIST_INIT(&nvme->reads_in_flight);
         LIST_INIT(&nvme->forgets);
         SLIST_INIT(&nvme->free_requests);

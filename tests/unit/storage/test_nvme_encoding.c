@@ -244,6 +244,59 @@ START_TEST(a_write_that_is_outdated_gives_all_its_space_back)
 }
 END_TEST
 
+#define N_MANY 16u
+
+/* Room for two at a time, of the sixteen that are in flight. */
+START_TEST(more_objects_than_there_is_memory_for_take_turns)
+{
+        static struct driver_object objects[N_MANY];
+        static struct driver_request requests[N_MANY];
+        struct piece_set set = {{1u << 1}};
+
+        fixture.options.encode_bytes = 2 << 20;
+        fixture_open(&fixture);
+        for (uint32_t i = 0; i < N_MANY; i++) {
+                objects[i] = driver_object(i, 1000000 + i);
+                ck_assert_int_eq(driver_submit_write(&fixture.driver, &requests[i], &objects[i],
+                                                     (uint64_t)i << 20),
+                                 0);
+        }
+        for (uint32_t i = 0; i < N_MANY; i++)
+                ck_assert_int_eq(driver_wait(&requests[i]), 0);
+        for (uint32_t i = 0; i < N_MANY; i++)
+                ck_assert_int_eq(i % 2 ? driver_submit_read(&fixture.driver, &requests[i],
+                                                            &objects[i], (uint64_t)i << 20)
+                                       : driver_submit_read_pieces(&fixture.driver, &requests[i],
+                                                                   &objects[i], &set,
+                                                                   (uint64_t)i << 20),
+                                 0);
+        for (uint32_t i = 0; i < N_MANY; i++) {
+                ck_assert_int_eq(driver_wait(&requests[i]), 0);
+                ck_assert(driver_holds(&requests[i]));
+        }
+        fixture_close(&fixture);
+}
+END_TEST
+
+START_TEST(what_is_larger_than_the_memory_is_stored_raw_but_read)
+{
+        struct driver_object large, encoded;
+
+        fixture_open(&fixture);
+        encoded = store(1, 4u << 20);
+        ck_assert_uint_ne(header_of(&encoded).codec, 0);
+        fixture_close(&fixture);
+        fixture.options.encode_bytes = 1 << 20;
+        fixture_open(&fixture);
+        fixture_adopt(&fixture, &encoded);
+        large = store(2, (1u << 20) + 1);
+        ck_assert_uint_eq(header_of(&large).codec, 0);
+        ck_assert_int_eq(driver_read(&fixture.driver, &large), 0);
+        ck_assert_int_eq(driver_read(&fixture.driver, &encoded), 0);
+        fixture_close(&fixture);
+}
+END_TEST
+
 START_TEST(an_unknown_encoding_is_refused)
 {
         struct driver_object object = driver_object(1, RAW_BYTES);
@@ -273,6 +326,8 @@ int main(void)
         tcase_add_test(tcase, forged_stored_forms_are_damage);
         tcase_add_test(tcase, encoded_objects_survive_a_kill);
         tcase_add_test(tcase, a_write_that_is_outdated_gives_all_its_space_back);
+        tcase_add_test(tcase, more_objects_than_there_is_memory_for_take_turns);
+        tcase_add_test(tcase, what_is_larger_than_the_memory_is_stored_raw_but_read);
         tcase_add_test(tcase, an_unknown_encoding_is_refused);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
