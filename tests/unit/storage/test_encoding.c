@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <xxhash.h>
 
 #include "storage/encoding.h"
@@ -323,17 +324,34 @@ START_TEST(each_flipped_bit_of_a_stored_form_is_damage)
 }
 END_TEST
 
+/* A copy of @length bytes right before a page that nobody may touch. */
+static uint8_t *at_the_edge(const uint8_t *bytes, size_t length, void **ret_map)
+{
+        size_t size = (length + 4095) / 4096 * 4096;
+        uint8_t *map =
+                mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        ck_assert_ptr_ne(map, MAP_FAILED);
+        ck_assert_int_eq(mprotect(map + size, 4096, PROT_NONE), 0);
+        memcpy(map + size - length, bytes, length);
+        *ret_map = map;
+        return map + size - length;
+}
+
 /* Whoever can write the stored form can write its checksum as well. */
 START_TEST(hostile_bytes_stay_within_the_buffers)
 {
         const size_t length = CHECKSUM_PIECE_BYTES + 333;
         struct stored stored;
-        uint8_t *good, *back;
+        uint8_t *good, *back, *own;
+        void *map;
 
         ck_assert_int_eq(encode(&stored, encodings[_i], make_bytes(length), length), 0);
         good = malloc(stored.table.stored_bytes);
         ck_assert_ptr_nonnull(good);
         memcpy(good, stored.bytes, stored.table.stored_bytes);
+        own = stored.bytes;
+        stored.bytes = at_the_edge(good, stored.table.stored_bytes, &map);
         for (int round = 0; round < 300; round++) {
                 struct encoding_table *table = &stored.table;
                 uint32_t n_changes = 1 + draw() % 8;
@@ -353,7 +371,32 @@ START_TEST(hostile_bytes_stay_within_the_buffers)
                 ck_assert(r == 0 || r == ENCODING_E_DAMAGED);
                 free(back);
         }
+        /* The planes of the last piece, which is at the edge, are said to be longer. */
+        memcpy(stored.bytes, good, stored.table.stored_bytes);
+        for (uint32_t i = 0; i < encodings[_i].element_bytes; i++)
+                stored.bytes[stored.table.lengths[0] + 4 * i + 1]++;
+        stored.table.checksums[1] =
+                XXH3_64bits(stored.bytes + stored.table.lengths[0], stored.table.lengths[1]);
+        ck_assert_int_eq(decode(&stored, NULL, length, &back), ENCODING_E_DAMAGED);
+        free(back);
+        munmap(map, (stored.table.stored_bytes + 4095) / 4096 * 4096 + 4096);
+        stored.bytes = own;
         free(good);
+        end(&stored);
+}
+END_TEST
+
+START_TEST(bytes_behind_the_planes_are_damage)
+{
+        const size_t length = 700;
+        struct stored stored;
+        uint8_t *back;
+
+        ck_assert_int_eq(encode(&stored, encodings[_i], make_bytes(length), length), 0);
+        stored.table.stored_bytes = ++stored.table.lengths[0];
+        stored.table.checksums[0] = XXH3_64bits(stored.bytes, stored.table.lengths[0]);
+        ck_assert_int_eq(decode(&stored, NULL, length, &back), ENCODING_E_DAMAGED);
+        free(back);
         end(&stored);
 }
 END_TEST
@@ -469,6 +512,7 @@ int main(void)
         tcase_add_test(tcase, runs_lie_where_their_pieces_are_stored);
         tcase_add_loop_test(tcase, each_flipped_bit_of_a_stored_form_is_damage, 0, N_ENCODINGS);
         tcase_add_loop_test(tcase, hostile_bytes_stay_within_the_buffers, 0, N_ENCODINGS);
+        tcase_add_loop_test(tcase, bytes_behind_the_planes_are_damage, 0, N_ENCODINGS);
         tcase_add_test(tcase, tables_that_cannot_be_are_refused);
         tcase_add_loop_test(tcase, table_comes_back_from_its_bytes, 0, N_ENCODINGS);
         tcase_add_test(tcase, planes_follow_the_length_of_numbers);

@@ -87,7 +87,7 @@ END_TEST
 
 START_TEST(what_does_not_shrink_is_stored_raw)
 {
-        struct driver_object noise = driver_object(1, RAW_BYTES), small;
+        struct driver_object noise = driver_object(1, RAW_BYTES);
         struct driver_request request;
         struct tier_usage usage;
 
@@ -107,7 +107,31 @@ START_TEST(what_does_not_shrink_is_stored_raw)
         ck_assert_uint_eq(usage.encoded.stored_bytes_total, RAW_BYTES);
         ck_assert_int_eq(driver_read(&fixture.driver, &noise), 0);
 
-        /* Nor what would save bytes, but no unit of space. */
+        fixture_close(&fixture);
+}
+END_TEST
+
+/* A quarter of 8 KiB can be saved, but what is left takes two units as well. */
+START_TEST(what_saves_no_unit_is_stored_raw)
+{
+        struct driver_object object = driver_object(1, 8192), small;
+        struct checksum_segment whole = {fixture.driver.arena, 8192};
+        struct driver_request request;
+
+        fixture_open(&fixture);
+        fixture.driver.encoding = (struct encoding){0};
+        ck_assert_int_eq(driver_submit_write(&fixture.driver, &request, &object, 0), 0);
+        ck_assert_int_eq(driver_wait(&request), 0);
+        memset(fixture.driver.arena + 6144, 0, 2048);
+        checksum_compute(&request.checksums, &object.object.key, 8192, &whole, 1);
+        request.is_done = false;
+        request.write.encoding = encoding_of(ENCODING_LZ4, 1);
+        ck_assert_int_eq(fixture.driver.tier->ops.write(fixture.driver.tier, &request.write), 0);
+        ck_assert_int_eq(driver_wait(&request), 0);
+        ck_assert_uint_eq(header_of(&object).codec, 0);
+        ck_assert_int_eq(driver_submit_read(&fixture.driver, &request, &object, 0), 0);
+        ck_assert_int_eq(driver_wait(&request), 0);
+
         fixture.driver.encoding = encoding_of(ENCODING_PLANES_ZSTD, 2);
         small = store(2, 4096);
         ck_assert_uint_eq(header_of(&small).codec, 0);
@@ -219,6 +243,7 @@ START_TEST(encoded_objects_survive_a_kill)
                 units += segment_units(header_of(&objects[i]).stored_bytes);
         }
         ck_assert_uint_eq(driver_usage(&fixture.driver).used_bytes, units * 4096);
+        ck_assert_uint_eq(driver_usage(&fixture.driver).payload_bytes, (units - 3) * 4096);
         ck_assert_uint_lt(units, 3 * segment_units(RAW_BYTES) * 7 / 10);
         fixture_close(&fixture);
 }
@@ -321,6 +346,7 @@ int main(void)
         tcase_add_test(tcase, usage_tells_what_was_saved_and_what_it_cost);
         tcase_add_test(tcase, pieces_are_read_without_the_rest);
         tcase_add_test(tcase, what_does_not_shrink_is_stored_raw);
+        tcase_add_test(tcase, what_saves_no_unit_is_stored_raw);
         tcase_add_test(tcase, flipped_bits_of_a_stored_form_read_as_corrupt);
         tcase_add_test(tcase, damage_concerns_only_those_who_ask_for_that_piece);
         tcase_add_test(tcase, forged_stored_forms_are_damage);
