@@ -58,10 +58,10 @@ static void remove_folder(const struct conformance_subject *subject, void *user)
         free(made);
 }
 
-#define SUBJECT(name_, variant_)                                                                   \
+#define SUBJECT(name_, variant_, ...)                                                              \
         {                                                                                          \
                 .name = name_, .make = make_folder, .open = open_remote, .remove = remove_folder,  \
-                .variant = variant_                                                                \
+                .variant = variant_, .encoding = {__VA_ARGS__}                                     \
         }
 
 int main(void)
@@ -69,6 +69,7 @@ int main(void)
         static const struct conformance_subject subjects[] = {
                 SUBJECT("pool", 0),
                 SUBJECT("one request at a time", 1),
+                SUBJECT("byte planes", 0, ENCODING_PLANES_ZSTD, 2),
         };
 
         return conformance_run("storage/remote conformance", subjects,
