@@ -62,7 +62,7 @@ static json_t *describe_gap(struct daemon *daemon, const struct layout *layout,
         json_object_set_new(object, "reason", json_string(drop_reason_name(gap->reason)));
         if (gap->tier < METRICS_N_TIERS)
                 json_object_set_new(object, "tier",
-                                    json_string(gap->tier == METRICS_HOST ? "host" : "nvme"));
+                                    json_string(metrics_tier_name((enum metrics_tier)gap->tier)));
         if (gap->rule)
                 json_object_set_new(object, "rule", json_string(drop_rule_text(gap->rule)));
         json_object_set_new(object, "first_ns", json_integer((json_int_t)gap->first_ns));
@@ -90,12 +90,13 @@ static json_t *describe_run(struct daemon *daemon, const struct explanation *exp
         for (uint32_t i = 0; i < run->n_gaps; i++)
                 json_array_append_new(gaps,
                                       describe_gap(daemon, explanation->layout, &run->gaps[i]));
-        object = json_pack(
-                "{s:I, s:I, s:s, s:I, s:I, s:I, s:b, s:b, s:o, s:b}", "from", (json_int_t)run->from,
-                "to", (json_int_t)run->to, "digest", digest, "in_host", (json_int_t)run->n_host,
-                "in_nvme_only", (json_int_t)run->n_nvme, "missing", (json_int_t)run->n_missing,
-                "usable", (int)run->is_usable, "above_limit", (int)(run->from > explanation->limit),
-                "gaps", gaps, "more_gaps", (int)run->is_cut);
+        object = json_pack("{s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:b}", "from",
+                           (json_int_t)run->from, "to", (json_int_t)run->to, "digest", digest,
+                           "in_host", (json_int_t)run->n_host, "in_nvme_only",
+                           (json_int_t)run->n_nvme, "in_remote_only", (json_int_t)run->n_remote,
+                           "missing", (json_int_t)run->n_missing, "usable", (int)run->is_usable,
+                           "above_limit", (int)(run->from > explanation->limit), "gaps", gaps,
+                           "more_gaps", (int)run->is_cut);
         if (object && run->other_layout)
                 add_other_layout(object, daemon, explanation->layout_number, run->other_layout);
         return object;

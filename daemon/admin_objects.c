@@ -99,17 +99,20 @@ json_t *admin_describe_object(struct daemon *daemon, const struct index_object *
         if (object->flags & INDEX_CROPPABLE)
                 index_covers(index, object, &n_covers);
         return json_pack(
-                "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, "
-                "s:b, s:b, s:o}",
+                "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:b, s:I, "
+                "s:b, s:b, s:b, s:o}",
                 "layout", layout, "digest", digest, "parent", parent, "parent_unknown",
                 !!(boundary->flags & INDEX_PARENT_UNKNOWN), "group", (json_int_t)object->group,
                 "shard", (json_int_t)object->shard, "bytes", (json_int_t)object->raw_bytes,
                 "tokens", (json_int_t)boundary->boundary_tokens, "generation",
                 (json_int_t)object->generation, "children", (json_int_t)boundary->n_children,
                 "in_host", object->host != INDEX_NONE, "in_nvme", object->place.claim != 0,
-                "croppable", !!(object->flags & INDEX_CROPPABLE), "covers", (json_int_t)n_covers,
+                "in_remote", !!(object->flags & INDEX_REMOTE_HERE), "own_in_remote",
+                !!(object->flags & INDEX_REMOTE_OWN), "croppable",
+                !!(object->flags & INDEX_CROPPABLE), "covers", (json_int_t)n_covers,
                 "pinned_in_host", !!(object->flags & INDEX_PINNED_HOST), "pinned_in_nvme",
-                !!(object->flags & INDEX_PINNED_NVME), "host", describe_host(daemon, object));
+                !!(object->flags & INDEX_PINNED_NVME), "pinned_in_remote",
+                !!(object->flags & INDEX_PINNED_REMOTE), "host", describe_host(daemon, object));
 }
 
 static json_int_t integer_or(const json_t *arguments, const char *name, json_int_t absent)

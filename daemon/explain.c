@@ -10,7 +10,7 @@
 /* Other layouts that are looked at for one digest. */
 #define OTHERS_MAX 64u
 
-enum { MISSING, IN_HOST, IN_NVME };
+enum { MISSING, IN_HOST, IN_NVME, IN_POOL };
 
 struct explainer {
         struct daemon *daemon;
@@ -37,6 +37,15 @@ uint32_t explain_limit(const struct layout *layout)
 
 /* ---- one boundary ---- */
 
+static uint8_t nearest(const struct index_object *object)
+{
+        if (object->host != INDEX_NONE)
+                return IN_HOST;
+        if (object->place.claim)
+                return IN_NVME;
+        return object->flags & INDEX_REMOTE_HERE ? IN_POOL : MISSING;
+}
+
 static void look_at_objects(struct explainer *explainer, const struct index_boundary *boundary)
 {
         struct index *index = explainer->daemon->cache.index;
@@ -47,10 +56,7 @@ static void look_at_objects(struct explainer *explainer, const struct index_boun
                 id = object->next;
                 if (object->cell >= explainer->n_cells)
                         continue;
-                if (object->host != INDEX_NONE)
-                        explainer->cells[object->cell] = IN_HOST;
-                else if (object->place.claim)
-                        explainer->cells[object->cell] = IN_NVME;
+                explainer->cells[object->cell] = nearest(object);
         }
 }
 
@@ -67,10 +73,8 @@ static void look_at_covers(struct explainer *explainer, struct index_boundary *b
                         if (cell < 0 || explainer->cells[cell] != MISSING)
                                 continue;
                         object = index_find_serving(explainer->daemon->cache.index, boundary, g, s);
-                        if (object && object->host != INDEX_NONE)
-                                explainer->cells[cell] = IN_HOST;
-                        else if (object && object->place.claim)
-                                explainer->cells[cell] = IN_NVME;
+                        if (object)
+                                explainer->cells[cell] = nearest(object);
                 }
 }
 
@@ -198,6 +202,7 @@ static void describe(const struct explainer *explainer, struct explain_run *ret_
         for (uint32_t i = 0; i < explainer->n_cells; i++) {
                 ret_run->n_host += explainer->cells[i] == IN_HOST;
                 ret_run->n_nvme += explainer->cells[i] == IN_NVME;
+                ret_run->n_remote += explainer->cells[i] == IN_POOL;
                 ret_run->n_missing += explainer->cells[i] == MISSING;
         }
         for (uint16_t g = 0; g < explainer->layout->n_groups && ret_run->n_missing; g++) {
@@ -216,9 +221,9 @@ static void describe(const struct explainer *explainer, struct explain_run *ret_
 
 static bool runs_equal(const struct explain_run *a, const struct explain_run *b)
 {
-        if (a->n_host != b->n_host || a->n_nvme != b->n_nvme || a->n_missing != b->n_missing ||
-            a->is_usable != b->is_usable || a->other_layout != b->other_layout ||
-            a->n_gaps != b->n_gaps)
+        if (a->n_host != b->n_host || a->n_nvme != b->n_nvme || a->n_remote != b->n_remote ||
+            a->n_missing != b->n_missing || a->is_usable != b->is_usable ||
+            a->other_layout != b->other_layout || a->n_gaps != b->n_gaps)
                 return false;
         for (uint32_t i = 0; i < a->n_gaps; i++)
                 if (!causes_equal(&a->gaps[i], &b->gaps[i]) ||

@@ -48,7 +48,8 @@ struct explain_run {
         uint32_t from, to;    /* boundaries, from 1 */
         struct digest digest; /* of @from */
         uint32_t n_host;      /* cells that are in host memory */
-        uint32_t n_nvme;      /* cells that are on NVMe only */
+        uint32_t n_nvme;      /* cells that are on NVMe, and not there */
+        uint32_t n_remote;    /* cells that are in the pool only */
         uint32_t n_missing;
         bool is_usable;
         bool is_cut;           /* more gaps than are kept */

@@ -49,7 +49,10 @@ static void add_ago(struct text *text, uint64_t now_ns, uint64_t then_ns)
 
 static const char *tier_text(uint8_t tier)
 {
-        return tier == METRICS_HOST ? "in host memory: " : tier == METRICS_NVME ? "on NVMe: " : "";
+        static const char *const texts[METRICS_N_TIERS] = {
+                "in host memory: ", "on NVMe: ", "in the pool: "};
+
+        return tier < METRICS_N_TIERS ? texts[tier] : "";
 }
 
 static void add_cause(struct text *text, const struct daemon *daemon, const struct explain_gap *gap)

@@ -315,6 +315,8 @@ static uint32_t pin(struct mark_job *job, struct index_boundary *boundary)
 
         if (r > 0)
                 job->daemon->metrics.pins_refused_total++;
+        else if (!r)
+                offer_pinned(&job->daemon->cache, boundary);
         return r > 0 ? KVT_WIRE_REFUSED : r ? KVT_WIRE_NO_MEMORY : KVT_WIRE_OK;
 }
 

@@ -165,6 +165,11 @@ static void render(const struct metrics *metrics, FILE *out)
 #undef METRICS_PRINT
 }
 
+const char *metrics_tier_name(enum metrics_tier tier)
+{
+        return tier_names[tier];
+}
+
 void metrics_observe(struct metrics_histogram *histogram, double seconds)
 {
         size_t i = 0;

@@ -46,7 +46,7 @@
         X(METRICS_GARBAGE, "garbage")         /* a message that breaks the protocol */             \
         X(METRICS_NOT_READING, "not_reading") /* its output reached the cap */                     \
         X(METRICS_SOCKET_ERROR, "socket_error")                                                    \
-        X(METRICS_LOST, "lost")               /* a remote one: its connection ended */             \
+        X(METRICS_LOST, "lost") /* a remote one: its connection ended */                           \
         X(METRICS_DAEMON_STOP, "daemon_stop")
 
 #define METRICS_REFUSALS(X)                                                                        \
@@ -94,6 +94,9 @@ struct metrics {
         METRICS_LIST(METRICS_FIELD)
 #undef METRICS_FIELD
 };
+
+/* "host", "nvme", "remote". */
+const char *metrics_tier_name(enum metrics_tier tier);
 
 /* Adds one observation. */
 void metrics_observe(struct metrics_histogram *histogram, double seconds);

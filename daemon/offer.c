@@ -98,6 +98,24 @@ void offer_pinned(struct cache *cache, struct index_boundary *boundary)
         offer_now(cache, index_boundary_id(cache->index, boundary));
 }
 
+void offer_all(struct cache *cache)
+{
+        struct index_object *object;
+        uint32_t after = INDEX_NONE;
+
+        if (!cache->remote || cache->offers.write == PLACEMENT_WRITE_OFF ||
+            (cache->nvme && cache->write_policy != PLACEMENT_WRITE_OFF))
+                return;
+        while ((object = index_next_object(cache->index, after))) {
+                const struct index_boundary *boundary =
+                        index_boundary_at(cache->index, object->boundary);
+
+                after = index_object_id(cache->index, object);
+                if (object->host != INDEX_NONE && is_worth_it(cache, boundary))
+                        offer_chain(cache, boundary);
+        }
+}
+
 uint64_t offer_part(struct cache *cache, const struct placement_victim *part)
 {
         uint64_t bytes = 0;

@@ -33,5 +33,8 @@ void offer_seen(struct cache *cache, const struct index_object *object);
 void offer_arrived(struct cache *cache, const struct index_object *object);
 void offer_pinned(struct cache *cache, struct index_boundary *boundary);
 
+/* The daemon stops, and what is in host memory alone would be lost: all that is worth it. */
+void offer_all(struct cache *cache);
+
 /* Part of the cold end of host memory; returns what it takes of that. */
 uint64_t offer_part(struct cache *cache, const struct placement_victim *part);

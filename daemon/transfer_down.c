@@ -541,6 +541,7 @@ void transfers_tier_is_ready(struct cache *cache, enum index_tier tier)
 void transfers_drain(struct cache *cache)
 {
         cache->transfers.draining = true;
+        offer_all(cache);
         transfers_pump(cache);
 }
 

@@ -84,6 +84,15 @@ static void check_unaligned(struct findings *findings)
             "%s tokens were not stored because they filled no chunk", text_count(tokens));
 }
 
+static const char *thrash_remedy(const char *tier)
+{
+        if (!strcmp(tier, "host"))
+                return "raise host.bytes, add NVMe (nvme.paths), or let engines store less";
+        if (!strcmp(tier, "nvme"))
+                return "raise nvme.bytes, or set nvme.write to cold";
+        return "raise pool.bytes, or set pool.write to cold and pool.admit to seen-twice";
+}
+
 static void check_thrash(struct findings *findings)
 {
         double uptime = json_double(findings->status, "uptime_seconds");
@@ -100,10 +109,7 @@ static void check_thrash(struct findings *findings)
                 if (uptime < UPTIME_SECONDS || evicted < 2 * objects || !objects ||
                     stay > STAY_SECONDS)
                         continue;
-                add(findings, "thrash",
-                    !strcmp(json_text(tier, "name"), "host")
-                            ? "raise host.bytes, add NVMe (nvme.paths), or let engines store less"
-                            : "raise nvme.bytes, or set nvme.write to cold",
+                add(findings, "thrash", thrash_remedy(json_text(tier, "name")),
                     "tier %s thrashes: %s objects evicted, each about %s after it came",
                     json_text(tier, "name"), text_count((uint64_t)evicted), text_seconds(stay));
         }
@@ -155,8 +161,13 @@ static void check_degraded(struct findings *findings)
 
                 if (!json_bool(tier, "degraded"))
                         continue;
-                if (strcmp(json_text(tier, "name"), "host"))
+                if (!strcmp(json_text(tier, "name"), "nvme"))
                         add_degraded_nvme(findings, reason);
+                else if (!strcmp(json_text(tier, "name"), "remote"))
+                        add(findings, "degraded",
+                            "look at the pool (ceph status, or the S3 endpoint) and at pool_notice "
+                            "in the daemon's log; what is here is served meanwhile",
+                            "tier remote is degraded: %s", reason);
                 else
                         add(findings, "stalled_arenas",
                             "free memory (old engines may still hold the arenas of an earlier "
@@ -176,6 +187,14 @@ static void check_bad_bytes(struct findings *findings)
 
                 if (!corrupt && !failed)
                         continue;
+                if (!strcmp(json_text(tier, "name"), "remote")) {
+                        if (corrupt)
+                                add(findings, "bad_bytes",
+                                    "look for the node that wrote them (kvtierctl show), and at "
+                                    "the pool",
+                                    "tier remote: %s corrupt objects", text_count(corrupt));
+                        continue;
+                }
                 add(findings, "bad_bytes",
                     "look for the device in the kernel's log (dmesg) and in smartctl -a, run "
                     "kvtierctl verify, replace it",
@@ -225,7 +244,9 @@ static void check_pins(struct findings *findings)
 
 static void check_index(struct findings *findings)
 {
-        uint64_t objects = json_u64(findings->status, "objects");
+        /* What others have in the pool makes room by itself. */
+        uint64_t objects = json_u64(findings->status, "objects") -
+                           json_u64(tier_of(findings, "remote"), "others_objects");
         uint64_t most = json_u64(findings->status, "objects_max");
 
         if (!most || objects < most / 10 * 9)

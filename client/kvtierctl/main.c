@@ -59,7 +59,7 @@ static const char main_doc[] =
         "  show KEY           everything that is known of one boundary\n"
         "  top                rates and fill levels, live\n"
         "  verify             reads and checks every object on NVMe\n"
-        "  evict LAYOUT       drops a layout, or a boundary, from host memory (or --tier=nvme)\n"
+        "  evict LAYOUT       drops a layout, or a boundary, from host memory (or --tier=...)\n"
         "  clear LAYOUT       drops a layout, or a boundary, from every tier\n"
         "  reclaim KEY        drops what is no longer wanted: --below, --prefix\n"
         "  pin KEY            keeps a boundary and all above it\n"

@@ -59,11 +59,21 @@ static error_t parse_named(int key, char *value, struct argp_state *state)
 
 /* ---- ls ---- */
 
-static const char *tiers_of(const json_t *object)
+/* "host+nvme" of the tiers for which @prefix and the name say true. */
+static const char *tiers_of(const json_t *object, const char *prefix, const char *none)
 {
-        bool host = json_bool(object, "in_host"), nvme = json_bool(object, "in_nvme");
+        static const char *const names[] = {"host", "nvme", "remote"};
+        static char text[32];
+        char member[32];
 
-        return host && nvme ? "host+nvme" : host ? "host" : nvme ? "nvme" : "-";
+        text[0] = '\0';
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+                snprintf(member, sizeof(member), "%s%s", prefix, names[i]);
+                if (json_bool(object, member))
+                        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
+                                 text[0] ? "+" : "", names[i]);
+        }
+        return text[0] ? text : none;
 }
 
 static void add_object(struct table *table, const json_t *object)
@@ -73,7 +83,7 @@ static void add_object(struct table *table, const json_t *object)
         table_add(table, "%llu", (unsigned long long)json_u64(object, "shard"));
         table_add(table, "%s", text_count(json_u64(object, "tokens")));
         table_add(table, "%s", text_bytes(json_u64(object, "bytes")));
-        table_add(table, "%s", tiers_of(object));
+        table_add(table, "%s", tiers_of(object, "in_", "-"));
         table_add(table, "%.12s", json_text(object, "layout"));
 }
 
@@ -181,12 +191,10 @@ static void print_writer(const json_t *object, const char *this_run)
 
 static void print_pinned(const json_t *object)
 {
-        bool host = json_bool(object, "pinned_in_host"), nvme = json_bool(object, "pinned_in_nvme");
+        const char *tiers = tiers_of(object, "pinned_in_", NULL);
 
-        if (host || nvme)
-                printf("  pinned      in %s\n", host && nvme ? "host and nvme"
-                                                : host       ? "host"
-                                                             : "nvme");
+        if (tiers)
+                printf("  pinned      in %s\n", tiers);
 }
 
 static void print_object(const json_t *object, const char *this_run)
@@ -211,6 +219,9 @@ static void print_object(const json_t *object, const char *this_run)
                        text_count(json_u64(object, "covers")));
         print_host(json_object_get(object, "host"));
         printf("  nvme        %s\n", json_bool(object, "in_nvme") ? "yes" : "no");
+        if (json_bool(object, "in_remote"))
+                printf("  remote      %s\n",
+                       json_bool(object, "own_in_remote") ? "yes" : "yes, another node's");
         print_pinned(object);
 }
 

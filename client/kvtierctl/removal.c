@@ -22,7 +22,7 @@ enum { OPTION_DIGEST = 256, OPTION_GROUP, OPTION_SHARD, OPTION_TIER };
 
 /* evict has them all, clear those behind the first. */
 static const struct argp_option options[] = {
-        {"tier", OPTION_TIER, "TIER", 0, "host (the default) or nvme", 0},
+        {"tier", OPTION_TIER, "TIER", 0, "host (the default), nvme or remote", 0},
         {"digest", OPTION_DIGEST, "KEY", 0,
          "Only one boundary: its digest, as kvtierctl ls shows it. LAYOUT may be left out then", 0},
         {"group", OPTION_GROUP, "N", 0, "Only this group of the boundary", 0},

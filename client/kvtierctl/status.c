@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* kvtierctl status: what is there, and how well it does. */
 #include <stdio.h>
+#include <string.h>
 
 #include "client/kvtier.h"
 #include "client/kvtierctl/command.h"
@@ -58,9 +59,8 @@ static void print_refused(const json_t *status)
                         uint64_t n = json_u64(operation, kvt_status_name(refusals[i]));
 
                         if (n)
-                                printf("refused   %s objects of %s: %s (%s)\n", text_count(n),
-                                       name, kvt_status_text(refusals[i]),
-                                       kvt_status_name(refusals[i]));
+                                printf("refused   %s objects of %s: %s (%s)\n", text_count(n), name,
+                                       kvt_status_text(refusals[i]), kvt_status_name(refusals[i]));
                 }
         }
 }
@@ -91,6 +91,32 @@ static void print_codec(const json_t *tier)
                        text_bytes(raw), text_bytes(stored), (double)raw / (double)stored);
 }
 
+/* What only the pool has. */
+static void print_pool(const json_t *tier)
+{
+        if (strcmp(json_text(tier, "name"), "remote") != 0)
+                return;
+        printf("\npool (%s): %s nodes, %s objects known, %s of them others' alone; %s bundles of "
+               "this node, %s dead\n",
+               json_text(tier, "backend"), text_count(json_u64(tier, "nodes")),
+               text_count(json_u64(tier, "known_objects")),
+               text_count(json_u64(tier, "others_objects")), text_count(json_u64(tier, "bundles")),
+               text_bytes(json_u64(tier, "dead_bytes")));
+        if (!json_bool(tier, "caught_up"))
+                printf("what others stored is still being learned\n");
+        if (json_u64(tier, "timeouts") || json_u64(tier, "refused_writes") ||
+            json_u64(tier, "dropped_unwritten"))
+                printf("%s requests timed out, %s writes were refused, %s objects left host memory "
+                       "before their turn\n",
+                       text_count(json_u64(tier, "timeouts")),
+                       text_count(json_u64(tier, "refused_writes")),
+                       text_count(json_u64(tier, "dropped_unwritten")));
+        if (json_u64(tier, "stale_entries") || json_u64(tier, "journal_damaged"))
+                printf("%s reads found their bundle gone, %s journal segments were damaged\n",
+                       text_count(json_u64(tier, "stale_entries")),
+                       text_count(json_u64(tier, "journal_damaged")));
+}
+
 static int print_tiers(const json_t *tiers)
 {
         struct table table;
@@ -107,6 +133,7 @@ static int print_tiers(const json_t *tiers)
         json_array_foreach(tiers, i, tier)
         {
                 print_codec(tier);
+                print_pool(tier);
                 if (json_bool(tier, "degraded"))
                         printf("\n%s is degraded: %s\n", json_text(tier, "name"),
                                json_text(tier, "degraded_reason"));

@@ -278,10 +278,12 @@ static void print_run(const json_t *run, uint64_t chunk)
         const json_t *gap;
         size_t i;
 
-        printf("boundary %s (tokens %s): %s in host memory, %s on NVMe only, %s missing%s\n",
-               span(from, to), span((from - 1) * chunk + 1, to * chunk),
-               text_count(json_u64(run, "in_host")), text_count(json_u64(run, "in_nvme_only")),
-               text_count(json_u64(run, "missing")),
+        printf("boundary %s (tokens %s): %s in host memory, %s on NVMe only, ", span(from, to),
+               span((from - 1) * chunk + 1, to * chunk), text_count(json_u64(run, "in_host")),
+               text_count(json_u64(run, "in_nvme_only")));
+        if (json_u64(run, "in_remote_only"))
+                printf("%s in the pool only, ", text_count(json_u64(run, "in_remote_only")));
+        printf("%s missing%s\n", text_count(json_u64(run, "missing")),
                json_bool(run, "above_limit") ? "; may not be used"
                : json_bool(run, "usable")    ? "; usable"
                                              : "");

@@ -139,6 +139,32 @@ START_TEST(the_cold_end_of_host_memory_goes_ahead_of_its_eviction)
 }
 END_TEST
 
+START_TEST(a_drain_writes_to_the_pool_what_nothing_else_keeps)
+{
+        cache.offers.write = PLACEMENT_WRITE_COLD;
+        cache.write_policy = PLACEMENT_WRITE_OFF;
+        ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
+        ck_assert_int_eq(world_put(2, 1, false, NULL), 0);
+        see_again(1);
+        transfers_drain(&cache);
+        wait_until(transfers_are_idle(&cache.transfers) && !cache.copies.offered_bytes);
+        ck_assert(world_is_in_pool(1) && !world_is_in_pool(2));
+}
+END_TEST
+
+START_TEST(a_drain_leaves_to_nvme_what_is_written_there)
+{
+        cache.offers.write = PLACEMENT_WRITE_COLD;
+        cache.offers.all = true;
+        cache.write_policy = PLACEMENT_WRITE_COLD;
+        ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
+        transfers_drain(&cache);
+        wait_until(world_is_below(1));
+        world_spin(20);
+        ck_assert(!world_is_in_pool(1));
+}
+END_TEST
+
 /* ---- what comes back ---- */
 
 START_TEST(what_the_pool_alone_has_comes_back_equal_and_goes_to_nvme_again)
@@ -360,6 +386,8 @@ int main(void)
         tcase_add_test(tcase, a_long_prompt_goes_whole_root_first_though_seen_once);
         tcase_add_test(tcase, nothing_goes_when_the_pool_is_only_read);
         tcase_add_test(tcase, the_cold_end_of_host_memory_goes_ahead_of_its_eviction);
+        tcase_add_test(tcase, a_drain_writes_to_the_pool_what_nothing_else_keeps);
+        tcase_add_test(tcase, a_drain_leaves_to_nvme_what_is_written_there);
         tcase_add_test(tcase, what_the_pool_alone_has_comes_back_equal_and_goes_to_nvme_again);
         tcase_add_test(tcase, what_nvme_cannot_read_comes_from_the_pool);
         tcase_add_test(tcase, what_both_cannot_read_is_a_miss_and_gone);
