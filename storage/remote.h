@@ -14,16 +14,14 @@
  *
  * write   TIER_E_FULL when the cap or the index leaves no room (bundles that are to be
  *         removed and not gone yet count), TIER_E_PAUSED while the pool is out of reach or
- *         the index is rebuilt; on_ready follows both. -EFBIG for what fits no bundle. Ends
- *         with TIER_E_CANCELLED as well when another node's copy was known first.
- * forget  of what others wrote, forgets. Of our own: on_freed comes when the entry is off
- *         the index; when that was the last of a bundle, or leaves less than half of it
- *         alive, the bundle goes, and on_freed waits for the first attempt to remove it: it
- *         then means room, unless the pool does not answer. So after TIER_E_FULL: forget
- *         victims, best all of a prompt, until they make up the room that is missing, and
- *         try again at each on_freed, or at on_ready when the pool came late.
- * usage   used_bytes, payload_bytes and objects count our own.
- * is_own  from the place alone.
+ *         full, or the index is rebuilt; on_ready follows both. -EFBIG for what fits no bundle.
+ * Ends with TIER_E_CANCELLED as well when another node's copy was known first. forget  of what
+ * others wrote, forgets. Of our own: on_freed comes when the entry is off the index; when that was
+ * the last of a bundle, or leaves less than half of it alive, the bundle goes, and on_freed waits
+ * for the first attempt to remove it: it then means room, unless the pool does not answer. So after
+ * TIER_E_FULL: forget victims, best all of a prompt, until they make up the room that is missing,
+ * and try again at each on_freed, or at on_ready when the pool came late. usage   used_bytes,
+ * payload_bytes and objects count our own. is_own  from the place alone.
  *
  * The pool may be slow, wrong or gone: each request has a deadline, a breaker opens after
  * repeated failure (writes are refused with TIER_E_PAUSED, reads fail at once with

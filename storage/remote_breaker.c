@@ -54,12 +54,16 @@ void remote_note(struct remote *remote, int result)
 {
         if (!is_failure(result)) {
                 remote->n_failures = 0;
+                if (remote->window < remote->options.queue_depth)
+                        remote->window += 1 / remote->window;
                 if (remote->is_open && !remote->is_closing)
                         close_breaker(remote);
                 return;
         }
         remote->io_errors++;
         remote->counts.timeouts += result == -ETIMEDOUT;
+        if (result == -ETIMEDOUT && remote->window > 2)
+                remote->window /= 2;
         /* A pool that is full answers. */
         if (result != -ENOSPC && ++remote->n_failures >= REMOTE_FAILURES_MAX && !remote->is_open)
                 open_breaker(remote);
@@ -176,6 +180,8 @@ void remote_retry_soon(struct remote *remote)
                         at_most(&ms, until(remote, remote->probe_at));
         } else {
                 at_most(&ms, until(remote, remote->heartbeat_at));
+                if (remote->is_paused && remote->no_space_until > uv_now(remote->loop))
+                        at_most(&ms, until(remote, remote->no_space_until));
                 at_most(&ms, remote_journal_wait(remote));
                 at_most(&ms, wait_of_removes(remote));
                 if (!TAILQ_EMPTY(&remote->ready_puts) && remote->write_pace.bytes_per_s)
@@ -202,6 +208,7 @@ void remote_on_retry(uv_timer_t *timer)
                 remote_start_removes(remote);
                 remote_start_puts(remote);
                 remote_start_gets(remote);
+                remote_ready(remote);
         }
         remote_retry_soon(remote);
         remote_idle(remote);

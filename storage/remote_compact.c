@@ -105,7 +105,7 @@ static void end(struct compaction *compaction)
                 database_cursor_close(compaction->cursor);
         journal_segment_deinit(&compaction->segment);
         free(compaction);
-        remote->is_compacting = false;
+        remote->is_compacting = remote->is_snapshotting = false;
         remote_journal_work(remote);
         remote_retry_soon(remote);
         remote_idle(remote);
@@ -130,6 +130,9 @@ static void remove_next(struct compaction *compaction)
         struct database_changes changes = {NULL};
         bool is_over = compaction->old_first == compaction->first || remote->is_closing;
 
+        /* The snapshot stands: our journal goes on behind it. */
+        remote->is_snapshotting = false;
+        remote_journal_work(remote);
         remote->first_segment = compaction->old_first;
         remote_put_meta(remote, &changes);
         remote_change(remote, &changes, false, NULL);
@@ -254,6 +257,6 @@ void remote_compact(struct remote *remote)
                 free(compaction);
                 return;
         }
-        remote->is_compacting = true;
+        remote->is_compacting = remote->is_snapshotting = true;
         remote_busy(remote);
 }

@@ -466,6 +466,11 @@ static void on_listed(struct pool_list *list, int result, bool more)
         struct remote *remote = follow->remote;
 
         remote_note(remote, result);
+        if (result && !remote->is_own_read) {
+                /* Our journal waits for this: nobody else shall. */
+                remote_release_forgets(remote);
+                remote_end_appends(remote, result);
+        }
         if (result || remote->is_closing) {
                 end_round(follow);
                 return;

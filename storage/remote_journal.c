@@ -196,7 +196,7 @@ int remote_journal_restore(struct remote *remote, const void *bytes, size_t leng
 
 static bool may_flush(const struct remote *remote)
 {
-        return !remote->is_flushing && !remote->is_compacting && remote->is_recovered &&
+        return !remote->is_flushing && !remote->is_snapshotting && remote->is_recovered &&
                !remote->is_rebuilding && !remote->is_open && !remote->is_broken &&
                remote->is_own_read && !TAILQ_EMPTY(&remote->segments);
 }
@@ -359,6 +359,6 @@ void remote_journal_work(struct remote *remote)
 {
         work(remote);
         /* What does not go out now does not before the next start. */
-        if (remote->is_closing && !remote->is_flushing && !remote->is_compacting)
+        if (remote->is_closing && !remote->is_flushing && !remote->is_snapshotting)
                 remote_end_appends(remote, -ECANCELED);
 }

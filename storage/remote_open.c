@@ -233,6 +233,7 @@ static int take_options(struct remote *remote, const struct remote_options *opti
                 own->poll_ms = REMOTE_POLL_MS_DEFAULT;
         if (!own->queue_depth)
                 own->queue_depth = REMOTE_QUEUE_DEPTH_DEFAULT;
+        remote->window = own->queue_depth;
         if (!own->entries_max || own->entries_max > REMOTE_ENTRIES_MAX)
                 own->entries_max = REMOTE_ENTRIES_MAX;
         if (own->bundle_bytes > BUNDLE_BYTES_MAX) {

@@ -37,6 +37,7 @@
 #define REMOTE_GAP_BYTES    (64u << 10) /* between neighbours */
 #define REMOTE_CHANGES_MAX  8192u       /* of the index, not acknowledged; then TIER_E_PAUSED */
 #define REMOTE_RETRY_MS     1000u
+#define REMOTE_NO_SPACE_MS  5000u
 #define REMOTE_RETRY_MS_MAX 30000u
 #define REMOTE_FAILURES_MAX 4u /* in a row: the breaker opens */
 #define REMOTE_HEARTBEAT_S  60u
@@ -100,7 +101,7 @@ struct remote {
         struct remote_segment_queue segments;
         uint64_t next_ordinal, done_ordinal, next_sequence, first_sequence;
         uint64_t first_segment, next_segment; /* numbers in the pool */
-        bool is_flushing, is_urgent, is_compacting;
+        bool is_flushing, is_urgent, is_compacting, is_snapshotting;
         uint64_t flush_at; /* ms of the loop's clock; 0: nothing waits */
 
         struct remote_append_queue appends; /* wait for it to be in the pool */
@@ -118,6 +119,8 @@ struct remote {
         bool is_open; /* the breaker */
         bool is_probing;
         uint32_t retry_ms;
+        double window;           /* puts and gets in flight, each: fewer when they time out */
+        uint64_t no_space_until; /* ms of the loop's clock: the pool said that it is full */
         uint64_t probe_at, heartbeat_at;
         struct remote_pace read_pace, write_pace;
 

@@ -209,7 +209,9 @@ static int check_write(struct remote *remote, const struct tier_write *write)
                 return err_raise(-EIO);
         if (footprint + header_share(write) > BUNDLE_BYTES_MAX)
                 return err_raise(-EFBIG);
-        if (remote->is_open || remote->is_rebuilding || remote->n_writes >= REMOTE_WRITES_MAX ||
+        if (remote->is_open || remote->is_rebuilding ||
+            remote->no_space_until > uv_now(remote->loop) ||
+            remote->n_writes >= REMOTE_WRITES_MAX ||
             (remote->n_writes && remote->write_bytes + write->object->raw_bytes > bytes_max) ||
             database_queued(remote->index) >= REMOTE_CHANGES_MAX)
                 return refuse_paused(remote);
@@ -435,12 +437,23 @@ static void enter_all(struct remote_put *put)
 
 static void begin_put(struct remote_put *put);
 
+static void hold_writes(struct remote *remote)
+{
+        uint64_t now = uv_now(remote->loop);
+
+        if (remote->no_space_until <= now)
+                remote_notice(remote, "the pool is full: nothing is stored there for a while");
+        remote->no_space_until = now + REMOTE_NO_SPACE_MS;
+}
+
 static void on_put(struct pool_put *pool_put, int result)
 {
         struct remote_put *put = pool_put->user;
         struct remote *remote = put->remote;
 
         remote_note(remote, result);
+        if (result == -ENOSPC)
+                hold_writes(remote);
         if (result) {
                 /* What became of it is unknown, and it may still arrive. */
                 remote_condemn(remote, put->id.number, put->total_bytes,
@@ -644,7 +657,7 @@ void remote_start_puts(struct remote *remote)
         struct remote_put *put;
 
         while ((put = TAILQ_FIRST(&remote->ready_puts)) &&
-               remote->n_puts < remote->options.queue_depth &&
+               remote->n_puts < (uint32_t)remote->window &&
                !remote_pace_wait(&remote->write_pace)) {
                 TAILQ_REMOVE(&remote->ready_puts, put, link);
                 remote->n_puts++;

@@ -359,6 +359,29 @@ START_TEST(a_number_that_is_taken_is_not_written_over)
 }
 END_TEST
 
+static bool is_ready(void *user)
+{
+        (void)user;
+        return node->n_ready;
+}
+
+START_TEST(a_full_pool_is_asked_again_after_a_while)
+{
+        struct driver_object object = driver_object(1, 10000);
+
+        begin_open();
+        nodes_settle(fixture);
+        fake_pool_fail(node->pool, 1u << FAKE_POOL_PUT, 1, -ENOSPC);
+        ck_assert_int_eq(driver_write(driver, &object), -ENOSPC);
+        ck_assert_ptr_nonnull(strstr(node->notice, "full"));
+        ck_assert_int_eq(driver_write(driver, &object), TIER_E_PAUSED);
+        nodes_run_until(fixture, is_ready, NULL);
+        ck_assert_int_eq(driver_write(driver, &object), 0);
+        ck_assert(!node_usage(node).breaker_opened);
+        end();
+}
+END_TEST
+
 /* ---- caps ---- */
 
 START_TEST(the_cap_counts_bundles_that_are_not_removed_yet)
@@ -548,6 +571,7 @@ int main(void)
         tcase_add_test(tcase, a_read_that_fails_says_so_and_the_next_succeeds);
         tcase_add_test(tcase, a_put_whose_reply_is_lost_is_removed_later);
         tcase_add_test(tcase, a_number_that_is_taken_is_not_written_over);
+        tcase_add_test(tcase, a_full_pool_is_asked_again_after_a_while);
         tcase_add_test(tcase, the_cap_counts_bundles_that_are_not_removed_yet);
         tcase_add_test(tcase, the_index_has_a_cap_too);
         tcase_add_test(tcase, bandwidth_is_capped_in_both_directions);

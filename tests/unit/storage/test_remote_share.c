@@ -7,6 +7,8 @@
 #include "proto/layout.h"
 #include "tests/unit/storage/remote_fixture.h"
 
+#define ROUNDS 72u /* each at least one segment */
+
 static struct pool_fixture *fixture;
 static struct node *a, *b;
 
@@ -365,38 +367,48 @@ START_TEST(a_bundle_deleted_behind_everybodys_back_is_a_miss)
 }
 END_TEST
 
+/* Long records: a snapshot of them takes several segments. */
 START_TEST(a_long_journal_is_compacted)
 {
-        static struct driver_object objects[80];
-        struct tier_layout layout = {
-                .domain = 0, .length = 5, .encoding = (const uint8_t *)"abcde"};
+        static struct driver_object objects[3 * ROUNDS];
+        static struct driver_request writes[3];
+        struct tier_layout layout = {.length = 5, .encoding = (const uint8_t *)"abcde"};
+        struct digest *covers = calloc(TIER_COVERS_MAX, sizeof(*covers));
 
         begin(2);
         node_close(fixture, 1);
         ck_assert_int_eq(layout_id(&layout.id, layout.encoding, layout.length), 0);
         ck_assert_int_eq(a->driver.tier->ops.keep_layout(a->driver.tier, &layout), 0);
-        for (uint32_t i = 0; i < 80; i++) {
+        for (uint32_t i = 0; i < 3 * ROUNDS; i++) {
                 objects[i] = driver_object(i, 5000);
-                write_one(a, &objects[i]);
-                nodes_settle(fixture);
-                if (i % 2)
-                        ck_assert_int_eq(driver_forget(&a->driver, &objects[i], false), 0);
+                objects[i].object.croppable = true;
+                objects[i].object.covers = covers;
+                objects[i].object.n_covers = TIER_COVERS_MAX;
+                ck_assert_int_eq(
+                        driver_submit_write(&a->driver, &writes[i % 3], &objects[i], i % 3 << 16),
+                        0);
+                if (i % 3 < 2)
+                        continue;
+                for (uint32_t k = 0; k < 3; k++)
+                        ck_assert_int_eq(driver_wait(&writes[k]), 0);
+                ck_assert_int_eq(driver_forget(&a->driver, &objects[i], false), 0);
         }
         nodes_settle(fixture);
-        ck_assert_uint_lt(fake_pool_count(fixture->pool, "journal/", NULL), 64);
+        ck_assert_uint_lt(fake_pool_count(fixture->pool, "journal/", NULL), ROUNDS);
         node_open(fixture, 1);
         nodes_settle(fixture);
-        for (uint32_t i = 0; i < 80; i++) {
-                if (i % 2)
-                        ck_assert(!node_appeared(b, &objects[i]) || node_vanished(b, &objects[i]));
-                else
+        for (uint32_t i = 0; i < 3 * ROUNDS; i++) {
+                if (i % 3 < 2)
                         ck_assert_int_eq(node_read_appeared(b, &objects[i]), 0);
+                else
+                        ck_assert(!node_appeared(b, &objects[i]) || node_vanished(b, &objects[i]));
         }
-        ck_assert_uint_eq(node_usage(b).entries, 40);
+        ck_assert_uint_eq(node_usage(b).entries, 2 * ROUNDS);
         ck_assert_uint_eq(b->n_layouts, 1);
         /* It was not told of what had gone before the snapshot. */
-        ck_assert_uint_lt(b->n_appeared, 80);
+        ck_assert_uint_lt(b->n_appeared, 3 * ROUNDS);
         end();
+        free(covers);
 }
 END_TEST
 
