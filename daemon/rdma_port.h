@@ -9,9 +9,9 @@
  * in the log; transfers of what lies in it fail.
  *
  * A connection is a stranger until its first whole message has come: its service
- * (proto/remote_part.h) says whose it is. Strangers that stay silent are closed after ten seconds; so are, after half
- * a second, links whose owner has said the last word and let go. Loop thread only, but for the
- * look-up of the secret, which is constant.
+ * (proto/remote_part.h) says whose it is. Strangers that stay silent are closed after ten
+ * seconds; so are, after half a second, links whose owner has said the last word and let go.
+ * Loop thread only, but for the look-up of the secret, which is constant.
  */
 #pragma once
 
