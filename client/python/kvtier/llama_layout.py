@@ -27,6 +27,9 @@ from .layout import Group, GroupKind, Layout
 
 FilePath = Union[str, "os.PathLike[str]"]
 
+#: Of ggml's types, those whose numbers kvtierd's encodings can take apart.
+TYPE_NAMES = {0: "f32", 1: "f16", 30: "bf16"}
+
 SPLIT_FILE = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
 
 # The groups of a layout. Models whose states cannot be taken apart have the first one only.
@@ -174,6 +177,10 @@ def check_params(params: Any) -> None:
         )
 
 
+def _type_name(number: int) -> str:
+    return TYPE_NAMES.get(number, f"type {number}")
+
+
 def state_layout(
     model: Any,
     context: Any,
@@ -193,7 +200,7 @@ def state_layout(
     return Layout(
         model="gguf-sha256:" + model_sha256(gguf),
         model_dtype=f"ftype {c.llama_model_ftype(model)}",
-        kv_dtype=f"ggml k {params.type_k} v {params.type_v}",
+        kv_dtype=f"ggml k {_type_name(params.type_k)} v {_type_name(params.type_v)}",
         engine="llama.cpp",
         engine_build=json.dumps(library_build(), sort_keys=True),
         kernel_layout=json.dumps(kernel, sort_keys=True),

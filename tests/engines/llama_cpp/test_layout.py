@@ -59,6 +59,11 @@ def test_what_changes_the_rounding_counts_for_bit_exactness_alone(layout_of, fie
     assert layout_of(bit_exact=True, **changes) != layout_of(bit_exact=True)
 
 
+def test_the_numbers_of_the_cache_are_named(layout_of):
+    assert layout_of().kv_dtype == "ggml k f16 v f16"
+    assert layout_of(type_k=8).kv_dtype == "ggml k type 8 v f16"
+
+
 def test_capacities_do_not_count(layout_of):
     assert layout_of(n_ctx=512, n_batch=256, n_ubatch=256) == layout_of()
 
