@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answer.h"
@@ -58,13 +59,19 @@ static struct wire_result_item describe(uint32_t index, uint32_t status, uint64_
         return item;
 }
 
+/* Who maps no arena gets no extents. */
+static bool shows_extents(const struct answer *answer)
+{
+        return answer->session->carrier->shares_memory;
+}
+
 void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
                  const struct host_copy *copy, bool with_extents, bool with_checksums)
 {
         struct wire_result_item item = describe(index, status, lease, copy);
         struct wire_extent extents[HOST_EXTENTS_MAX];
 
-        if (with_extents) {
+        if (with_extents && shows_extents(answer)) {
                 item.n_extents = copy->n_extents;
                 for (uint32_t i = 0; i < copy->n_extents; i++)
                         extents[i] = (struct wire_extent){
@@ -91,15 +98,34 @@ void answer_held(struct answer *answer, uint32_t index, uint32_t status, const s
         add(answer, &item, NULL, NULL);
 }
 
+/* A remote session's lease keeps what it is for until the bytes are fetched. */
+static uint32_t keep_pages(struct answer *answer, uint64_t id, uint64_t bytes,
+                           const struct wire_extent *extents, uint32_t n)
+{
+        struct lease *lease = lease_find(&answer->session->daemon->leases, answer->session, id);
+
+        assert(lease && !lease->pages);
+        lease->pages = malloc(sizeof(*lease->pages) + n * sizeof(extents[0]));
+        if (!lease->pages)
+                return KVT_WIRE_NO_MEMORY;
+        lease->pages->n = n;
+        lease->pages->bytes = bytes;
+        memcpy(lease->pages->extents, extents, n * sizeof(extents[0]));
+        return KVT_WIRE_OK;
+}
+
 void answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
                   const struct host_copy *copy, const struct pages *pages, bool with_extents)
 {
         struct wire_result_item item = describe(index, status, lease, copy);
         struct wire_extent extents[WIRE_EXTENTS_MAX];
+        uint32_t n = with_extents ? pages_extents(pages, copy, extents) : 0;
 
         item.bytes = pages_bytes(pages);
-        if (with_extents)
-                item.n_extents = pages_extents(pages, copy, extents);
+        if (shows_extents(answer))
+                item.n_extents = n;
+        else if (n)
+                item.status = keep_pages(answer, lease, item.bytes, extents, n);
         add(answer, &item, extents, NULL);
 }
 

@@ -225,6 +225,20 @@ static uint32_t publish(struct part *part, struct lease *lease, struct checksum_
         return status_of_publish(r);
 }
 
+/* A remote session has to bring the bytes before: what is in the memory else is another's. */
+static uint32_t check_fill(const struct lease *lease)
+{
+        if (lease->session->carrier->shares_memory || lease->fill == LEASE_FILLED)
+                return KVT_WIRE_OK;
+        return lease->fill == LEASE_UNFILLABLE ? lease->fill_status : KVT_WIRE_INVALID;
+}
+
+/* KVT_WIRE_OK: it may be published. INVALID: it stays as it is; else it ends. */
+static uint32_t check_writer(const struct lease *lease, uint32_t n_pieces)
+{
+        return list_fits(lease, n_pieces) ? check_fill(lease) : KVT_WIRE_INVALID;
+}
+
 /* NULL: none was given, or no memory; then the daemon makes its own when one is needed. */
 static struct checksum_list *given_list(const uint64_t *pieces, uint32_t n_pieces)
 {
@@ -260,13 +274,15 @@ static void commit_singles(struct session *session, const struct wire_batch *bat
 
                 if (!lease || lease->kind != LEASE_WRITE) {
                         status = KVT_WIRE_GONE;
-                } else if (lease->set || !list_fits(lease, item.n_pieces)) {
-                        status = KVT_WIRE_INVALID;
                 } else {
-                        status = publish(&part, lease, given_list(pieces, item.n_pieces), index,
-                                         &is_deferred);
-                        lease_end(&session->daemon->leases, lease);
-                        acquires_reservation_ended(session->daemon);
+                        status = lease->set ? KVT_WIRE_INVALID : check_writer(lease, item.n_pieces);
+                        if (!status)
+                                status = publish(&part, lease, given_list(pieces, item.n_pieces),
+                                                 index, &is_deferred);
+                        if (status != KVT_WIRE_INVALID) {
+                                lease_end(&session->daemon->leases, lease);
+                                acquires_reservation_ended(session->daemon);
+                        }
                 }
                 if (is_deferred)
                         continue;
@@ -303,10 +319,8 @@ static uint32_t check_named(struct session *session, const struct lease_set *set
         lease->named = true;
         if (lease->kind != LEASE_WRITE)
                 return KVT_WIRE_OK;
-        if (!list_fits(lease, commit->n_pieces))
-                return KVT_WIRE_INVALID;
         (*n_write)++;
-        return KVT_WIRE_OK;
+        return check_writer(lease, commit->n_pieces);
 }
 
 /* The members that were stored before are still what the set relied on. */
@@ -441,7 +455,8 @@ static void commit_set(struct session *session, struct assembly *assembly)
                         count(session, status);
                         answer_status(&answer, i, status);
                 }
-                if (status == KVT_WIRE_STALE) {
+                /* GONE: there is none. After INVALID nothing has changed. */
+                if (status != KVT_WIRE_GONE && status != KVT_WIRE_INVALID) {
                         note_stale_set(session, set);
                         set_end(&session->daemon->leases, set);
                         acquires_reservation_ended(session->daemon);

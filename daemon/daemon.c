@@ -20,6 +20,7 @@
 #include "daemon/pin_table.h"
 #include "daemon/rdma_port.h"
 #include "daemon/removal.h"
+#include "daemon/session_remote.h"
 #include "daemon/tiers.h"
 #include "daemon/verify.h"
 
@@ -478,6 +479,8 @@ static int start(struct daemon *daemon, bool format, struct why *why)
                 r = tiers_open(daemon, format, why);
         if (!r)
                 r = daemon_port_open(daemon, why);
+        if (!r)
+                daemon_port_serve(daemon, REMOTE_SESSION, session_remote_accept);
         if (!r)
                 r = open_host(daemon);
         if (r)

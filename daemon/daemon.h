@@ -23,7 +23,7 @@
 #include "daemon/mark.h"
 #include "daemon/metrics.h"
 #include "daemon/prefetch.h"
-#include "daemon/presence_table.h"
+#include "proto/presence_table.h"
 #include "daemon/session.h"
 #include "proto/wire.h"
 

@@ -15,6 +15,7 @@
 #include "daemon/handshake.h"
 #include "daemon/load.h"
 #include "daemon/mark.h"
+#include "daemon/mover.h"
 #include "daemon/prefetch.h"
 #include "daemon/store.h"
 
@@ -54,7 +55,7 @@ static void copies_ended(struct session *session, const struct wire_copies_ended
 static bool names_objects(uint16_t kind)
 {
         return kind == WIRE_RESERVE || kind == WIRE_ACQUIRE || kind == WIRE_ADOPT ||
-               kind == WIRE_MARK || kind == WIRE_PREFETCH;
+               kind == WIRE_MARK || kind == WIRE_PREFETCH || kind == WIRE_FIND;
 }
 
 static void dispatch_batch(struct session *session, const struct wire_batch *batch)
@@ -92,6 +93,13 @@ static void dispatch_batch(struct session *session, const struct wire_batch *bat
         case WIRE_PREFETCH:
                 prefetch_request(session, batch);
                 return;
+        case WIRE_PUT:
+        case WIRE_FETCH:
+                mover_request(session, batch);
+                return;
+        case WIRE_FIND:
+                mover_find(session, batch);
+                return;
         default:
                 load_release(session, batch);
                 return;
@@ -102,7 +110,8 @@ static bool is_batch(uint16_t kind)
 {
         return kind == WIRE_RESERVE || kind == WIRE_COMMIT || kind == WIRE_ABORT ||
                kind == WIRE_ACQUIRE || kind == WIRE_ADOPT || kind == WIRE_RELEASE ||
-               kind == WIRE_MARK || kind == WIRE_PREFETCH;
+               kind == WIRE_MARK || kind == WIRE_PREFETCH || kind == WIRE_PUT ||
+               kind == WIRE_FETCH || kind == WIRE_FIND;
 }
 
 void dispatch_message(struct session *session, const struct wire_header *header)

@@ -44,6 +44,12 @@ static void drain_input(int socket)
                 ;
 }
 
+void handshake_refusal(struct wire_welcome *ret_welcome, const uint8_t boot_id[16],
+                       uint32_t status, const char *text)
+{
+        init_welcome(ret_welcome, boot_id, 0, 0, status, text);
+}
+
 void handshake_refuse(int socket, const uint8_t boot_id[16], uint32_t status, const char *text)
 {
         struct wire_welcome welcome;
@@ -64,7 +70,7 @@ void handshake_announce(struct session *session, const struct host_arena *arena)
                 .page_bytes = arena->page_bytes,
         };
 
-        if (!session->wants_table ||
+        if (!session->wants_table || !session->carrier->shares_memory ||
             (session->state != SESSION_WELCOMED && session->state != SESSION_ATTACHED))
                 return;
         message_header_init(&message.header, WIRE_ARENA, 0, session->id, session->daemon->boot_id);
@@ -116,6 +122,7 @@ void handshake_hello(struct session *session, const struct wire_hello *hello)
         struct wire_welcome welcome;
         struct why why;
         size_t n_arenas = host_n_arenas(daemon->cache.host);
+        bool shares_memory;
 
         take_program(session, hello);
         session->wants_table = !(hello->flags & WIRE_HELLO_ADMIN);
@@ -126,6 +133,11 @@ void handshake_hello(struct session *session, const struct wire_hello *hello)
                 daemon->metrics.attach_refused_total[METRICS_VERSION]++;
                 return;
         }
+        if (!session->wants_table && !session->carrier->shares_memory) {
+                turn_away(session, hello, KVT_WIRE_DENIED, "kvtierctl works on the node itself");
+                daemon->metrics.attach_refused_total[METRICS_NOT_PERMITTED]++;
+                return;
+        }
         if (!session_may_stay(session)) {
                 why_set(&why, "sessions.max of %u is reached", daemon->config.sessions.max);
                 turn_away(session, hello, KVT_WIRE_REFUSED, why.text);
@@ -133,6 +145,7 @@ void handshake_hello(struct session *session, const struct wire_hello *hello)
                 return;
         }
 
+        shares_memory = session->wants_table && session->carrier->shares_memory;
         init_welcome(&welcome, daemon->boot_id, hello->header.request, session->id, KVT_WIRE_OK,
                      "");
         welcome.minor = lower_minor(hello->minor, WIRE_MINOR);
@@ -140,16 +153,16 @@ void handshake_hello(struct session *session, const struct wire_hello *hello)
         welcome.host_bytes = daemon->config.host.bytes;
         welcome.leases_max = daemon->config.session.leases_max;
         welcome.domain = session->domain;
-        if (session->wants_table) {
+        if (shares_memory) {
                 welcome.table_bytes = presence_table_size(daemon->cache.presence);
                 welcome.n_arenas = (uint32_t)n_arenas;
         }
         session->state = SESSION_WELCOMED;
         session_send(session, &welcome, sizeof(welcome),
-                     session->wants_table ? presence_table_fd(daemon->cache.presence) : -1);
+                     shares_memory ? presence_table_fd(daemon->cache.presence) : -1);
         for (size_t i = 0; i < n_arenas; i++)
                 handshake_announce(session, host_arena_at(daemon->cache.host, i));
-        log_info("session_opened", "session=%" PRIu64 " pid=%d uid=%u program=%s admin=%d",
-                 session->id, (int)session->pid, session->uid, log_quoted(session->program).text,
-                 session->is_admin);
+        log_info("session_opened", "session=%" PRIu64 " pid=%d uid=%u from=%s program=%s admin=%d",
+                 session->id, (int)session->pid, session->uid, session->from,
+                 log_quoted(session->program).text, session->is_admin);
 }

@@ -26,7 +26,7 @@
 
 #include "base/error.h"
 #include "daemon/index_record.h"
-#include "daemon/presence_table.h"
+#include "proto/presence_table.h"
 #include "proto/key.h"
 #include "storage/tier.h"
 

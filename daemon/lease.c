@@ -179,6 +179,7 @@ void lease_end(struct leases *leases, struct lease *lease)
         leases->slots[slot] = NULL;
         leases->free_slots[leases->n_free++] = slot;
         free(lease->covers);
+        free(lease->pages);
         free(lease);
 }
 

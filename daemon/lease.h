@@ -37,6 +37,21 @@ enum lease_kind {
         LEASE_HAVE,
 };
 
+/* How far the bytes of a remote session's reservation have come. */
+enum lease_fill {
+        LEASE_EMPTY,
+        LEASE_FILLING,
+        LEASE_FILLED,
+        LEASE_UNFILLABLE, /* they did not come */
+};
+
+/* What a remote session's lease on pages is for: where they lie. */
+struct lease_pages {
+        uint32_t n;
+        uint64_t bytes;
+        struct wire_extent extents[];
+};
+
 struct lease {
         uint64_t id;
         enum lease_kind kind;
@@ -48,6 +63,8 @@ struct lease {
         /* WRITE */
         struct index_new_object entry;
         struct digest *covers; /* owned: entry.covers */
+        enum lease_fill fill;
+        uint32_t fill_status; /* UNFILLABLE: what its commit is answered */
         bool replace;
         bool is_reserved;     /* node is in use: somebody may wait for the commit */
         bool is_settled;      /* committed or refused: its end needs no explanation */
@@ -58,6 +75,7 @@ struct lease {
         uint64_t have_generation;
         bool named; /* by the commit that is being checked */
         /* READ */
+        struct lease_pages *pages; /* owned; NULL: the whole copy */
         struct grant *grant;
         struct load_item *loading; /* not there yet: the answer that waits for it */
 };

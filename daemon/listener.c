@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/listener.h"
+#include "daemon/session_socket.h"
 
 #define ACCEPTS_A_TURN 64
 
@@ -34,7 +35,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
                         daemon->accepting = false;
                         return;
                 }
-                r = session_new(daemon, fd);
+                r = session_socket_new(daemon, fd);
                 if (r)
                         log_warning("session_failed", "error=\"%s\" at=%s", strerror(-r),
                                     err_where());

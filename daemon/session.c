@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -15,22 +12,11 @@
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
 #include "daemon/dispatch.h"
-#include "daemon/handshake.h"
 #include "daemon/load.h"
 #include "daemon/mark.h"
 #include "daemon/prefetch.h"
-#include "daemon/peer.h"
 #include "daemon/session.h"
 
-/*
- * What a client that does not read may pile up before it is disconnected: more than the
- * answer to one request of WIRE_ITEMS_MAX objects of 10 MiB with their checksums.
- */
-#define OUTPUT_MAX (UINT64_C(32) << 20)
-/* That kvtierctl may open beyond sessions.max. */
-#define ADMIN_SESSIONS 8u
-/* Messages of one session handled in a row, so that no session starves the others. */
-#define MESSAGES_A_TURN 16
 /* From the connection to its HELLO. */
 #define GREETING_NS UINT64_C(10000000000)
 
@@ -44,79 +30,14 @@ struct session *session_by_id(struct daemon *daemon, uint64_t id)
         return NULL;
 }
 
-/* ---- output ---- */
-
-static int send_packet(int socket, const void *packet, uint32_t length, int fd)
-{
-        union {
-                char bytes[CMSG_SPACE(sizeof(int))];
-                struct cmsghdr align;
-        } control;
-        struct iovec vector = {.iov_base = (void *)(uintptr_t)packet, .iov_len = length};
-        struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-
-        if (fd >= 0) {
-                struct cmsghdr *header;
-
-                memset(&control, 0, sizeof(control));
-                message.msg_control = control.bytes;
-                message.msg_controllen = sizeof(control.bytes);
-                header = CMSG_FIRSTHDR(&message);
-                header->cmsg_level = SOL_SOCKET;
-                header->cmsg_type = SCM_RIGHTS;
-                header->cmsg_len = CMSG_LEN(sizeof(int));
-                memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-        }
-        for (;;) {
-                if (sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
-                        return 0;
-                if (errno != EINTR)
-                        return -errno;
-        }
-}
-
-static void on_socket(uv_poll_t *poll, int status, int events);
-
-static void set_polling(struct session *session, bool writable)
-{
-        session->polls_writable = writable;
-        uv_poll_start(&session->socket_poll, UV_READABLE | (writable ? UV_WRITABLE : 0), on_socket);
-}
+/* ---- messages ---- */
 
 void session_send(struct session *session, const void *packet, uint32_t length, int fd)
 {
-        struct session_output *output;
-        int r;
-
-        if (session->fd < 0 || session->state >= SESSION_CLOSING)
+        if (session->state >= SESSION_CLOSING)
                 return;
         session->daemon->metrics.messages_sent_total++;
-        if (TAILQ_EMPTY(&session->output)) {
-                r = send_packet(session->fd, packet, length, fd);
-                if (!r)
-                        return;
-                if (r != -EAGAIN) {
-                        session_close(session, METRICS_HANG_UP, "hang_up", strerror(-r));
-                        return;
-                }
-        }
-        if (session->output_bytes + length > OUTPUT_MAX) {
-                session_close(session, METRICS_NOT_READING, "not_reading",
-                              "the client does not read its answers");
-                return;
-        }
-        output = malloc(sizeof(*output) + length);
-        if (!output) {
-                session_close(session, METRICS_SOCKET_ERROR, "no_memory", NULL);
-                return;
-        }
-        output->length = length;
-        output->fd = fd;
-        memcpy(output->packet, packet, length);
-        TAILQ_INSERT_TAIL(&session->output, output, link);
-        session->output_bytes += length;
-        if (!session->polls_writable)
-                set_polling(session, true);
+        session->carrier->send(session, packet, length, fd);
 }
 
 void session_send_message(struct session *session, const struct message_builder *builder)
@@ -124,98 +45,14 @@ void session_send_message(struct session *session, const struct message_builder 
         session_send(session, builder->buffer, builder->length, -1);
 }
 
-static void drop_output(struct session *session)
+void session_take(struct session *session, const void *packet, size_t length)
 {
-        struct session_output *output;
-
-        while ((output = TAILQ_FIRST(&session->output))) {
-                TAILQ_REMOVE(&session->output, output, link);
-                free(output);
-        }
-        session->output_bytes = 0;
-}
-
-static void flush_output(struct session *session)
-{
-        struct session_output *output;
-
-        while ((output = TAILQ_FIRST(&session->output))) {
-                int r = send_packet(session->fd, output->packet, output->length, output->fd);
-
-                if (r == -EAGAIN)
-                        return;
-                if (r) {
-                        session_close(session, METRICS_HANG_UP, "hang_up", strerror(-r));
-                        return;
-                }
-                TAILQ_REMOVE(&session->output, output, link);
-                session->output_bytes -= output->length;
-                free(output);
-        }
-        set_polling(session, false);
-}
-
-/* ---- input ---- */
-
-/* Descriptors that a client sends are nothing we asked for. */
-static void close_received(struct msghdr *message)
-{
-        struct cmsghdr *header;
-
-        for (header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
-                size_t bytes;
-
-                if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
-                        continue;
-                bytes = header->cmsg_len - CMSG_LEN(0);
-                for (size_t i = 0; i + sizeof(int) <= bytes; i += sizeof(int)) {
-                        int fd;
-
-                        memcpy(&fd, CMSG_DATA(header) + i, sizeof(fd));
-                        close(fd);
-                }
-        }
-}
-
-/* 0: a packet of *@ret_length bytes, -EAGAIN: none, -EPIPE: hung up, other: failure. */
-static int receive_packet(struct session *session, size_t *ret_length)
-{
-        union {
-                char bytes[CMSG_SPACE(16 * sizeof(int))];
-                struct cmsghdr align;
-        } control;
-        struct iovec vector = {.iov_base = session->daemon->packet_in,
-                               .iov_len = sizeof(session->daemon->packet_in)};
-        struct msghdr message = {
-                .msg_iov = &vector,
-                .msg_iovlen = 1,
-                .msg_control = control.bytes,
-                .msg_controllen = sizeof(control.bytes),
-        };
-        ssize_t n;
-
-        do {
-                n = recvmsg(session->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        } while (n < 0 && errno == EINTR);
-        if (n < 0)
-                return errno == ECONNRESET ? -EPIPE : -errno;
-        close_received(&message);
-        if (n == 0)
-                return -EPIPE;
-        if (message.msg_flags & MSG_TRUNC)
-                return -EMSGSIZE;
-        *ret_length = (size_t)n;
-        return 0;
-}
-
-static void on_packet(struct session *session, size_t length)
-{
-        const struct wire_header *header = (const void *)session->daemon->packet_in;
+        const struct wire_header *header = packet;
         struct why why = {""};
         int r;
 
         session->daemon->metrics.messages_received_total++;
-        r = message_check(session->daemon->packet_in, length, &why);
+        r = message_check(packet, length, &why);
         if (r == MESSAGE_E_UNSUPPORTED) {
                 dispatch_unsupported(session, header);
                 return;
@@ -227,44 +64,9 @@ static void on_packet(struct session *session, size_t length)
         dispatch_message(session, header);
 }
 
-static void read_socket(struct session *session)
-{
-        for (unsigned i = 0; i < MESSAGES_A_TURN && session->state < SESSION_CLOSING; i++) {
-                size_t length = 0;
-                int r = receive_packet(session, &length);
-
-                if (r == -EAGAIN)
-                        return;
-                if (r == -EPIPE) {
-                        session_close(session, METRICS_HANG_UP, "hang_up", NULL);
-                } else if (r == -EMSGSIZE) {
-                        session_close(session, METRICS_GARBAGE, "garbage",
-                                      "a message longer than 65536 bytes");
-                } else if (r) {
-                        session_close(session, METRICS_SOCKET_ERROR, "socket_error", strerror(-r));
-                } else {
-                        on_packet(session, length);
-                }
-        }
-}
-
-static void on_socket(uv_poll_t *poll, int status, int events)
-{
-        struct session *session = poll->data;
-
-        if (status < 0) {
-                session_close(session, METRICS_SOCKET_ERROR, "socket_error", uv_strerror(status));
-                return;
-        }
-        if (events & UV_WRITABLE && session->state < SESSION_CLOSING)
-                flush_output(session);
-        if (events & UV_READABLE && session->state < SESSION_CLOSING)
-                read_socket(session);
-}
-
 /* ---- life and death ---- */
 
-static void free_when_gone(struct session *session)
+void session_free_when_gone(struct session *session)
 {
         if (session->state != SESSION_QUARANTINED || session->n_leases || session->n_handles ||
             session->n_refs || session->pidfd >= 0)
@@ -272,6 +74,7 @@ static void free_when_gone(struct session *session)
         TAILQ_REMOVE(&session->daemon->sessions, session, link);
         session->daemon->n_quarantined--;
         daemon_wake(session->daemon);
+        free(session->mover);
         free(session);
 }
 
@@ -279,24 +82,7 @@ void session_unref(struct session *session)
 {
         assert(session->n_refs);
         session->n_refs--;
-        free_when_gone(session);
-}
-
-static void on_handle_closed(uv_handle_t *handle)
-{
-        struct session *session = handle->data;
-
-        session->n_handles--;
-        free_when_gone(session);
-}
-
-static void stop_watching_process(struct session *session)
-{
-        if (session->pidfd < 0)
-                return;
-        uv_poll_stop(&session->pidfd_poll);
-        uv_close((uv_handle_t *)&session->pidfd_poll, on_handle_closed);
-        close(steal_fd(&session->pidfd));
+        session_free_when_gone(session);
 }
 
 /* Nobody will commit them any more: whoever waits for one is told now. */
@@ -328,8 +114,9 @@ static void end_quarantine(struct session *session, const char *reason)
                 log_info("quarantine_ended", "session=%" PRIu64 " leases=%u reason=%s", session->id,
                          session->n_leases, reason);
         session_end_leases(session);
-        stop_watching_process(session);
-        free_when_gone(session);
+        if (session->carrier->forget)
+                session->carrier->forget(session);
+        session_free_when_gone(session);
 }
 
 bool sessions_end_quarantine(struct daemon *daemon, const uint8_t secret[16])
@@ -350,19 +137,6 @@ bool sessions_end_quarantine(struct daemon *daemon, const uint8_t secret[16])
         return false;
 }
 
-static void on_process_exit(uv_poll_t *poll, int status, int events)
-{
-        struct session *session = poll->data;
-
-        (void)status;
-        (void)events;
-        if (session->state < SESSION_CLOSING)
-                session_close(session, METRICS_DEATH, "death", NULL);
-        session_end_leases(session);
-        stop_watching_process(session);
-        daemon_wake(session->daemon);
-}
-
 void session_close(struct session *session, enum metrics_disconnect disconnect, const char *reason,
                    const char *detail)
 {
@@ -376,19 +150,17 @@ void session_close(struct session *session, enum metrics_disconnect disconnect, 
         daemon_wake(session->daemon);
 }
 
-static void close_socket(struct session *session)
+static void begin_end(struct session *session)
 {
         struct daemon *daemon = session->daemon;
 
         log_info("session_closed",
                  "session=%" PRIu64
-                 " pid=%d uid=%u program=%s reason=%s leases=%u detail=%s",
-                 session->id, (int)session->pid, session->uid, log_quoted(session->program).text,
-                 session->close_reason, session->n_leases, log_quoted(session->close_detail).text);
-        drop_output(session);
-        uv_poll_stop(&session->socket_poll);
-        uv_close((uv_handle_t *)&session->socket_poll, on_handle_closed);
-        close(steal_fd(&session->fd));
+                 " pid=%d uid=%u from=%s program=%s reason=%s leases=%u detail=%s",
+                 session->id, (int)session->pid, session->uid, session->from,
+                 log_quoted(session->program).text, session->close_reason, session->n_leases,
+                 log_quoted(session->close_detail).text);
+        session->carrier->close(session);
         daemon->n_sessions--;
         daemon->n_quarantined++;
         session->state = SESSION_QUARANTINED;
@@ -409,7 +181,7 @@ void sessions_reap(struct daemon *daemon)
         for (session = TAILQ_FIRST(&daemon->sessions); session; session = next) {
                 next = TAILQ_NEXT(session, link);
                 if (session->state == SESSION_CLOSING)
-                        close_socket(session);
+                        begin_end(session);
                 else if (session->state == SESSION_QUARANTINED && !session->n_leases &&
                          session->pidfd >= 0)
                         end_quarantine(session, "copies_ended");
@@ -429,43 +201,6 @@ void sessions_expire(struct daemon *daemon, uint64_t now_ns)
 
 /* ---- birth ---- */
 
-static int init_polls(struct session *session)
-{
-        struct daemon *daemon = session->daemon;
-        int r;
-
-        r = uv_poll_init(&daemon->loop, &session->socket_poll, session->fd);
-        if (r)
-                return err_raise(r);
-        session->socket_poll.data = session;
-        session->n_handles++;
-        r = uv_poll_init(&daemon->loop, &session->pidfd_poll, session->pidfd);
-        if (r) {
-                session->state = SESSION_QUARANTINED; /* no more than a handle to close */
-                daemon->n_quarantined++;
-                uv_close((uv_handle_t *)&session->socket_poll, on_handle_closed);
-                return err_raise(r);
-        }
-        session->pidfd_poll.data = session;
-        session->n_handles++;
-        uv_poll_start(&session->pidfd_poll, UV_READABLE, on_process_exit);
-        set_polling(session, false);
-        return 0;
-}
-
-/*
- * Whatever the clients do, somebody must be able to look at it, and to kick them. Whether
- * it is kvtierctl that has connected is known with its HELLO.
- */
-static bool is_full(const struct daemon *daemon, const struct peer *peer)
-{
-        uint32_t max = daemon->config.sessions.max;
-
-        if (peer_is_admin(peer, daemon->config.admin.gid))
-                return daemon->n_sessions >= max + ADMIN_SESSIONS;
-        return daemon->n_sessions >= max || daemon->n_quarantined >= max;
-}
-
 bool session_may_stay(const struct session *session)
 {
         const struct daemon *daemon = session->daemon;
@@ -476,92 +211,29 @@ bool session_may_stay(const struct session *session)
         return daemon->n_sessions <= max && daemon->n_quarantined < max;
 }
 
-/* KVT_WIRE_OK, or why the peer is not let in. */
-static uint32_t judge_peer(struct daemon *daemon, const struct peer *peer, struct why *why)
+struct session *session_new(struct daemon *daemon, const struct session_carrier *carrier)
 {
-        const struct config *config = &daemon->config;
+        struct session *session = calloc(1, sizeof(*session));
 
-        if (is_full(daemon, peer)) {
-                why_set(why, "sessions.max of %u is reached", config->sessions.max);
-                daemon->metrics.attach_refused_total[METRICS_TOO_MANY]++;
-                return KVT_WIRE_REFUSED;
+        if (!session ||
+            getrandom(session->secret, sizeof(session->secret), 0) != sizeof(session->secret)) {
+                free(session);
+                return NULL;
         }
-        if (!peer_may_connect(peer, config->socket.mode, config->socket.gid)) {
-                why_set(why, "uid %u may not use this socket: join the group of socket.group",
-                        peer->uid);
-                daemon->metrics.attach_refused_total[METRICS_NOT_PERMITTED]++;
-                return KVT_WIRE_DENIED;
-        }
-        return KVT_WIRE_OK;
-}
-
-static void init_session(struct session *session, struct daemon *daemon, const struct peer *peer)
-{
         session->daemon = daemon;
+        session->carrier = carrier;
         session->id = daemon->next_session++;
-        session->pid = peer->pid;
-        session->uid = peer->uid;
-        session->gid = peer->gid;
-        session->is_admin = peer_is_admin(peer, daemon->config.admin.gid);
+        session->fd = session->pidfd = -1;
         session->opened_ns = uv_hrtime();
         session->domain = DOMAIN_DEFAULT;
+        snprintf(session->from, sizeof(session->from), "here");
         TAILQ_INIT(&session->output);
         TAILQ_INIT(&session->leases);
         RB_INIT(&session->sets);
         LIST_INIT(&session->deferred_commits);
         TAILQ_INIT(&session->loads);
         TAILQ_INIT(&session->waiting);
-}
-
-/* Both descriptors are taken over, also on failure. */
-static int begin_session(struct daemon *daemon, int socket, const struct peer *peer)
-{
-        struct session *session = calloc(1, sizeof(*session));
-        int r;
-
-        if (!session ||
-            getrandom(session->secret, sizeof(session->secret), 0) != sizeof(session->secret)) {
-                free(session);
-                close(socket);
-                close(peer->pidfd);
-                return err_raise(-ENOMEM);
-        }
-        init_session(session, daemon, peer);
-        session->fd = socket;
-        session->pidfd = peer->pidfd;
         TAILQ_INSERT_TAIL(&daemon->sessions, session, link);
         daemon->n_sessions++;
-        r = init_polls(session);
-        if (!r)
-                return 0;
-        daemon->n_sessions--;
-        close(steal_fd(&session->fd));
-        close(steal_fd(&session->pidfd));
-        /* With a handle it is freed when that has closed. */
-        if (!session->n_handles) {
-                TAILQ_REMOVE(&daemon->sessions, session, link);
-                free(session);
-        }
-        return r;
-}
-
-int session_new(struct daemon *daemon, int fd)
-{
-        _cleanup_fd_ int socket = fd;
-        struct peer peer = {.pidfd = -1};
-        uint32_t status = KVT_WIRE_DENIED;
-        struct why why = {""};
-
-        if (peer_identify(socket, &peer, &why))
-                daemon->metrics.attach_refused_total[METRICS_PROCESS]++;
-        else
-                status = judge_peer(daemon, &peer, &why);
-        if (!status)
-                return begin_session(daemon, steal_fd(&socket), &peer);
-
-        log_warning("session_refused", "pid=%d uid=%u reason=%s", (int)peer.pid, peer.uid,
-                    log_quoted(why.text).text);
-        handshake_refuse(socket, daemon->boot_id, status, why.text);
-        close_fdp(&peer.pidfd);
-        return 0;
+        return session;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A session: one engine process on the control socket.
+ * A session: one engine process, on the control socket or, from another node, on an RDMA
+ * connection. What carries its messages is behind struct session_carrier.
  *
  *   GREETING -> WELCOMED -> ATTACHED -> CLOSING -> QUARANTINED -> gone
  *       any of the first three -> CLOSING (hang-up, garbage, output cap, kick, death)
@@ -10,6 +11,7 @@
  * process is gone (pidfd) or a later session states that its copies have ended, naming
  * the secret that this one was given. Death is not always a hang-up (a forked child may
  * hold the socket), so the pidfd is polled from the start, and death ends the session.
+ * A remote session maps nothing of ours: its leases end with its connection, at once.
  *
  * Closing never happens inside a handler: session_close() only marks, and the loop reaps
  * after the callbacks of the turn, so that nobody's pointer dies under him.
@@ -34,6 +36,7 @@
 #include "proto/wire.h"
 
 struct daemon;
+struct session;
 struct load;
 struct waiting_acquire;
 struct assembly;
@@ -47,6 +50,21 @@ enum session_state {
         SESSION_ATTACHED,
         SESSION_CLOSING,
         SESSION_QUARANTINED,
+};
+
+struct remote_link;
+struct session_mover;
+
+/* How messages come and go. */
+struct session_carrier {
+        /* Never blocks; a failure closes the session. @fd is borrowed, or -1. */
+        void (*send)(struct session *session, const void *packet, uint32_t length, int fd);
+        /* The session ends: no message comes or goes any more. */
+        void (*close)(struct session *session);
+        /* Its quarantine has ended. May be NULL. */
+        void (*forget)(struct session *session);
+        /* The client maps the presence table and the arenas. */
+        bool shares_memory;
 };
 
 struct session_output {
@@ -69,8 +87,12 @@ struct session {
         enum session_state state;
         uint64_t id;
         uint8_t secret[16];
-        int fd;    /* control socket, -1 once closed */
-        int pidfd; /* -1 for admin sessions without one */
+        const struct session_carrier *carrier;
+        int fd;                    /* control socket, -1 once closed, or when there is none */
+        int pidfd;                 /* -1 when there is no process to watch */
+        struct remote_link *remote; /* NULL once closed, or when there is none */
+        struct session_mover *mover; /* of a remote session's bytes */
+        char from[64];             /* where it comes from, for people */
         pid_t pid;
         uid_t uid;
         gid_t gid;
@@ -119,11 +141,11 @@ struct session {
 };
 TAILQ_HEAD(session_list, session);
 
-/*
- * Takes over a freshly accepted socket: checks credentials, opens the pidfd, starts
- * polling. On failure the client is told why, and the socket is closed.
- */
-int session_new(struct daemon *daemon, int fd);
+/* In state GREETING, among the daemon's sessions. NULL: out of memory. */
+struct session *session_new(struct daemon *daemon, const struct session_carrier *carrier);
+
+/* A packet that has come, 8-byte aligned. */
+void session_take(struct session *session, const void *packet, size_t length);
 
 /* With its HELLO: false when sessions.max is reached, and it is not kvtierctl's. */
 bool session_may_stay(const struct session *session);
@@ -148,8 +170,8 @@ void session_end_leases(struct session *session);
 bool sessions_end_quarantine(struct daemon *daemon, const uint8_t secret[16]);
 
 /*
- * Sends a packet, with a descriptor unless @fd is -1. Never blocks: what the socket does
- * not take is queued, and beyond the cap the session is closed.
+ * Sends a packet, with a descriptor unless @fd is -1. Never blocks: what cannot go at once
+ * is queued, and beyond a cap the session is closed.
  */
 void session_send(struct session *session, const void *packet, uint32_t length, int fd);
 
@@ -158,5 +180,6 @@ void session_send_message(struct session *session, const struct message_builder 
 
 /* Frees a session when its last reference, handle and lease are gone. */
 void session_unref(struct session *session);
+void session_free_when_gone(struct session *session);
 
 struct session *session_by_id(struct daemon *daemon, uint64_t id);

@@ -173,6 +173,11 @@ int message_next_key(struct message_cursor *cursor, struct wire_key_item *ret_it
         return r;
 }
 
+int message_next_move(struct message_cursor *cursor, struct wire_move_item *ret_item)
+{
+        return next_record(cursor, ret_item, sizeof(*ret_item));
+}
+
 int message_next_mark(struct message_cursor *cursor, struct wire_mark_item *ret_item)
 {
         return next_record(cursor, ret_item, sizeof(*ret_item));
@@ -208,6 +213,16 @@ const uint8_t *message_attach_layout(const struct wire_attach *attach)
 const struct digest *message_match_digests(const struct wire_matches *matches)
 {
         return (const void *)(matches + 1);
+}
+
+const struct digest *message_find_digests(const struct wire_batch *find)
+{
+        return (const void *)(find + 1);
+}
+
+const struct wire_found_bits *message_found_bits(const struct wire_found *found)
+{
+        return (const void *)(found + 1);
 }
 
 const char *message_text(const struct wire_header *header)

@@ -85,6 +85,7 @@ int message_next_commit(struct message_cursor *cursor, struct wire_commit_item *
 int message_next_lease(struct message_cursor *cursor, uint64_t *ret_lease);
 int message_next_key(struct message_cursor *cursor, struct wire_key_item *ret_item,
                      const struct wire_page_run **ret_runs);
+int message_next_move(struct message_cursor *cursor, struct wire_move_item *ret_item);
 int message_next_mark(struct message_cursor *cursor, struct wire_mark_item *ret_item);
 int message_next_result(struct message_cursor *cursor, struct wire_result_item *ret_item,
                         const struct wire_extent **ret_extents, const uint64_t **ret_pieces);
@@ -96,6 +97,10 @@ const uint8_t *message_layout_encoding(const struct wire_layout *layout);
 
 /* MATCHES: header.n_items digests. */
 const struct digest *message_match_digests(const struct wire_matches *matches);
+
+/* FIND: header.n_items digests. FOUND: header.n_items times n_banks records. */
+const struct digest *message_find_digests(const struct wire_batch *find);
+const struct wire_found_bits *message_found_bits(const struct wire_found *found);
 
 /* ADMIN and ADMIN_REPLY: the text, header.n_items bytes, not NUL-terminated. */
 const char *message_text(const struct wire_header *header);

@@ -201,7 +201,8 @@ static int check_batch(struct check *check)
         if (batch->timeout_ns && !(reads && batch->flags & WIRE_ACQUIRE_WAIT))
                 return invalid(check, "timeout_ns is %llu without the flag WAIT, expected 0",
                                (unsigned long long)batch->timeout_ns);
-        if (batch->layout && !reads && kind != WIRE_RESERVE && kind != WIRE_MARK)
+        if (batch->layout && !reads && kind != WIRE_RESERVE && kind != WIRE_MARK &&
+            kind != WIRE_FIND)
                 return invalid(check, "layout is %u, expected 0", batch->layout);
         return check_part(check, batch);
 }
@@ -354,6 +355,55 @@ static int check_marks(struct check *check)
                         r = invalid(check, "item %u: flags are 0x%x, expected one mark", i,
                                     items[i].flags);
         }
+        return r;
+}
+
+static int check_moves(struct check *check)
+{
+        const struct wire_move_item *items;
+        int r = check_batch(check);
+
+        if (r)
+                return r;
+        items = (const void *)(check->packet + check->offset);
+        r = take(check, "items", check->header->n_items, sizeof(*items));
+        for (uint32_t i = 0; !r && i < check->header->n_items; i++) {
+                if (items[i].reserved)
+                        r = invalid(check, "item %u: reserved is not 0", i);
+                else if (!items[i].bytes || items[i].bytes > LAYOUT_OBJECT_MAX ||
+                         items[i].address + items[i].bytes < items[i].address)
+                        r = invalid(check, "item %u: %llu bytes from 0x%llx on", i,
+                                    (unsigned long long)items[i].bytes,
+                                    (unsigned long long)items[i].address);
+        }
+        return r;
+}
+
+static int check_find(struct check *check)
+{
+        int r = check_batch(check);
+
+        return r ? r : take(check, "digests", check->header->n_items, sizeof(struct digest));
+}
+
+static int check_found(struct check *check)
+{
+        const struct wire_found *found = (const void *)check->packet;
+        const struct wire_found_bits *bits = (const void *)(check->packet + check->offset);
+        uint32_t n_items = found->header.n_items, n_banks = found->n_banks;
+        int r;
+
+        if (found->reserved)
+                return invalid(check, "reserved is not 0");
+        if (!n_banks || n_banks > WIRE_BANKS_MAX)
+                return invalid(check, "n_banks is %u, expected 1 to %u", n_banks, WIRE_BANKS_MAX);
+        if (n_items > WIRE_ITEMS_MAX || found->first > WIRE_ITEMS_MAX - n_items)
+                return invalid(check, "first %u and n_items %u go beyond %u", found->first, n_items,
+                               WIRE_ITEMS_MAX);
+        r = take(check, "records", n_items * n_banks, sizeof(*bits));
+        for (uint32_t i = 0; !r && i < n_items * n_banks; i++)
+                if (bits[i].reserved)
+                        r = invalid(check, "record %u: reserved is not 0", i);
         return r;
 }
 
@@ -541,6 +591,14 @@ static const struct kind {
         [WIRE_MATCHES] = {sizeof(struct wire_matches), KIND_ITEMS | KIND_REQUEST, check_matches},
         [WIRE_PREFETCH] = {sizeof(struct wire_prefetch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
                            check_prefetch},
+        [WIRE_PUT] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                      check_moves},
+        [WIRE_FETCH] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                        check_moves},
+        [WIRE_FIND] = {sizeof(struct wire_batch), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                       check_find},
+        [WIRE_FOUND] = {sizeof(struct wire_found), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
+                        check_found},
 };
 
 static const struct kind *find_kind(uint16_t number)

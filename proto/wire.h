@@ -56,7 +56,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
         X(20, MARK)         /* client: reclaim, pin, unpin */                                      \
         X(21, RECENT)       /* daemon: asks for a recent match, for kvtierctl why */               \
         X(22, MATCHES)      /* client: that match */                                               \
-        X(23, PREFETCH)     /* client: objects that will be acquired soon */
+        X(23, PREFETCH)     /* client: objects that will be acquired soon */                       \
+        X(24, PUT)          /* remote client: where the bytes of its reservations are */           \
+        X(25, FETCH)        /* remote client: where the bytes of its leases are wanted */          \
+        X(26, FIND)         /* remote client: what does the presence table say? */                 \
+        X(27, FOUND)        /* daemon: that */
 
 enum wire_kind {
 #define WIRE_KIND_ENUM(number, name) WIRE_##name = number,
@@ -164,7 +168,7 @@ struct wire_batch {
         struct wire_header header;
         uint64_t set;         /* RESERVE, COMMIT, ABORT: 0, or the set they belong to */
         uint64_t timeout_ns;  /* ACQUIRE, PREFETCH with WAIT: how long to wait; else 0 */
-        uint32_t layout;      /* RESERVE, ACQUIRE, ADOPT, MARK, PREFETCH: handle; else 0 */
+        uint32_t layout;      /* RESERVE, ACQUIRE, ADOPT, MARK, PREFETCH, FIND; else 0 */
         uint32_t flags;       /* WIRE_ACQUIRE_*, WIRE_PREFETCH_*; else 0 */
         uint32_t first;       /* index of the first item within the request */
         uint32_t total;       /* items of the whole request */
@@ -268,6 +272,41 @@ struct wire_mark_item {
         uint32_t reserved;
 };
 _Static_assert(sizeof(struct wire_mark_item) == 40, "wire_mark_item");
+
+/*
+ * PUT and FETCH, of sessions that share no memory with the daemon (proto/README.md): a lease,
+ * and the place in the client's memory, opened to the daemon's side of the connection for as
+ * long as the request is under way. The place is as long as what the lease is for.
+ */
+struct wire_move_item {
+        uint64_t lease;
+        uint64_t address;
+        uint64_t bytes;
+        uint32_t key;
+        uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_move_item) == 32, "wire_move_item");
+
+/* FIND: items are digests. */
+
+#define WIRE_BANKS_MAX 16u
+
+/* Followed by n_items times n_banks records, the banks of a digest side by side. */
+struct wire_found {
+        struct wire_header header;
+        uint32_t first; /* index of the first digest within the request */
+        uint32_t n_banks;
+        uint64_t reserved;
+};
+_Static_assert(sizeof(struct wire_found) == 64, "wire_found");
+
+struct wire_found_bits {
+        uint64_t present; /* as in the presence table */
+        uint64_t resident;
+        uint32_t flags;
+        uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_found_bits) == 24, "wire_found_bits");
 
 struct wire_cancel {
         struct wire_header header;

@@ -13,6 +13,7 @@
 
 #include "base/rdma_frame.h"
 #include "proto/presence.h"
+#include "proto/remote_part.h"
 #include "proto/wire.h"
 #include "storage/bundle.h"
 #include "storage/catalog_entry.h"
@@ -245,6 +246,33 @@ static const struct field wire_matches_fields[] = {
 static const struct field wire_prefetch_fields[] = {
         FIELD(wire_prefetch, batch, 0, 80),
         FIELD(wire_prefetch, hint, 80, 64),
+};
+
+static const struct field wire_move_item_fields[] = {
+        FIELD(wire_move_item, lease, 0, 8),
+        FIELD(wire_move_item, address, 8, 8),
+        FIELD(wire_move_item, bytes, 16, 8),
+        FIELD(wire_move_item, key, 24, 4),
+        FIELD(wire_move_item, reserved, 28, 4),
+};
+
+static const struct field wire_found_fields[] = {
+        FIELD(wire_found, header, 0, 48),
+        FIELD(wire_found, first, 48, 4),
+        FIELD(wire_found, n_banks, 52, 4),
+        FIELD(wire_found, reserved, 56, 8),
+};
+
+static const struct field wire_found_bits_fields[] = {
+        FIELD(wire_found_bits, present, 0, 8),
+        FIELD(wire_found_bits, resident, 8, 8),
+        FIELD(wire_found_bits, flags, 16, 4),
+        FIELD(wire_found_bits, reserved, 20, 4),
+};
+
+static const struct field remote_part_fields[] = {
+        FIELD(remote_part, service, 0, 4),
+        FIELD(remote_part, left, 4, 4),
 };
 
 static const struct field wire_mark_item_fields[] = {
@@ -543,6 +571,10 @@ static const struct layout_rule rules[] = {
         RULE(wire_extent, 24),
         RULE(wire_bye, 568),
         RULE(wire_prefetch, 144),
+        RULE(wire_move_item, 32),
+        RULE(wire_found, 64),
+        RULE(wire_found_bits, 24),
+        RULE(remote_part, 8),
         RULE(wire_mark_item, 40),
         RULE(wire_recent, 56),
         RULE(wire_matches, 104),

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "client/kvtier.h"
-#include "daemon/presence_table.h"
+#include "proto/presence_table.h"
 #include "proto/layout.h"
 #include "tests/unit/client/fake_daemon.h"
 

@@ -144,6 +144,35 @@ static void walk_text(const uint8_t *packet)
         append(message_text(header), header->n_items, header->n_items);
 }
 
+static void walk_moves(const uint8_t *packet)
+{
+        struct message_cursor cursor;
+        struct wire_move_item item;
+
+        begin(packet, sizeof(struct wire_batch));
+        message_cursor_init(&cursor, packet);
+        while (!message_next_move(&cursor, &item))
+                append(&item, sizeof(item), 1);
+}
+
+static void walk_find(const uint8_t *packet)
+{
+        const struct wire_batch *find = (const void *)packet;
+        uint32_t n = find->header.n_items;
+
+        begin(packet, sizeof(*find));
+        append(message_find_digests(find), n * sizeof(struct digest), n);
+}
+
+static void walk_found(const uint8_t *packet)
+{
+        const struct wire_found *found = (const void *)packet;
+        uint32_t n = found->header.n_items;
+
+        begin(packet, sizeof(*found));
+        append(message_found_bits(found), n * found->n_banks * sizeof(struct wire_found_bits), n);
+}
+
 static void walk(const uint8_t *packet, size_t size)
 {
         switch (((const struct wire_header *)packet)->kind) {
@@ -160,6 +189,13 @@ static void walk(const uint8_t *packet, size_t size)
                 return walk_keys(packet, sizeof(struct wire_adopt));
         case WIRE_PREFETCH:
                 return walk_keys(packet, sizeof(struct wire_prefetch));
+        case WIRE_PUT:
+        case WIRE_FETCH:
+                return walk_moves(packet);
+        case WIRE_FIND:
+                return walk_find(packet);
+        case WIRE_FOUND:
+                return walk_found(packet);
         case WIRE_MARK:
                 return walk_marks(packet);
         case WIRE_RESULT:

@@ -9,6 +9,7 @@
 
 #include "daemon/answer.h"
 #include "daemon/daemon.h"
+#include "daemon/session_socket.h"
 
 static uv_loop_t loop;
 static struct daemon state;
@@ -30,6 +31,7 @@ static void setup(void)
         session.daemon = &state;
         session.state = SESSION_ATTACHED;
         session.id = 5;
+        session.carrier = &session_socket_carrier;
         session.fd = pair[0];
         TAILQ_INIT(&session.output);
         client = pair[1];

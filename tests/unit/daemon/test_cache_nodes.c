@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/cache.h"
-#include "daemon/presence_table.h"
+#include "proto/presence_table.h"
 #include "storage/remote.h"
 #include "tests/support/fake_pool.h"
 #include "tests/support/scratch.h"

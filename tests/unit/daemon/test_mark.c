@@ -12,6 +12,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/mark.h"
+#include "daemon/session_socket.h"
 
 #define N_NAMES 4000u
 
@@ -61,6 +62,8 @@ static void setup(uint64_t objects_max)
         daemon_ = calloc(1, sizeof(*daemon_));
         session = calloc(1, sizeof(*session));
         ck_assert(daemon_ && session);
+        session->carrier = &session_socket_carrier;
+        session->fd = -1;
         daemon_->is_closing = true; /* there is no loop to wake */
         daemon_->recovered = true;
         TAILQ_INIT(&daemon_->sessions);

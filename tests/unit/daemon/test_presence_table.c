@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "daemon/presence_table.h"
+#include "proto/presence_table.h"
 
 DEFINE_CLEANUP(struct presence_table *, presence_table_free)
 

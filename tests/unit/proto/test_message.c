@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/layout.h"
 #include "proto/message.h"
 #include "proto/status.h"
 
@@ -89,6 +90,36 @@ static void make_prefetch(void)
 
         begin(WIRE_PREFETCH, &fixed, sizeof(fixed));
         append(&item, sizeof(item), 1);
+}
+
+static void make_moves(uint16_t kind)
+{
+        struct wire_batch fixed = {.total = 2};
+        struct wire_move_item items[2] = {
+                {.lease = 31, .address = 4096, .bytes = 10, .key = 7},
+                {.lease = 32, .address = 8192, .bytes = 4096, .key = 7},
+        };
+
+        begin(kind, &fixed, sizeof(fixed));
+        append(items, sizeof(items), 2);
+}
+
+static void make_find(void)
+{
+        struct wire_batch fixed = {.total = 2, .layout = 4};
+        struct digest digests[2] = {{{7}}, {{8}}};
+
+        begin(WIRE_FIND, &fixed, sizeof(fixed));
+        append(digests, sizeof(digests), 2);
+}
+
+static void make_found(void)
+{
+        struct wire_found fixed = {.first = 3, .n_banks = 2};
+        struct wire_found_bits bits[4] = {{1, 0, 0, 0}, {2, 2, 0, 0}, {3, 1, 1, 0}, {4, 0, 0, 0}};
+
+        begin(WIRE_FOUND, &fixed, sizeof(fixed));
+        append(bits, sizeof(bits), 2);
 }
 
 static void make_result(void)
@@ -205,6 +236,13 @@ static void make(uint16_t kind)
                 return make_keys(kind);
         case WIRE_PREFETCH:
                 return make_prefetch();
+        case WIRE_PUT:
+        case WIRE_FETCH:
+                return make_moves(kind);
+        case WIRE_FIND:
+                return make_find();
+        case WIRE_FOUND:
+                return make_found();
         case WIRE_MARK:
                 return make_marks();
         case WIRE_RESULT:
@@ -429,6 +467,22 @@ static const struct fault {
         {WIRE_PREFETCH, AT(wire_prefetch, hint[20]), 1, BAD, "hint has byte 0x01 behind its end"},
         {WIRE_PREFETCH, ITEM(wire_prefetch, wire_key_item, n_runs), 1, BAD,
          "item 0: n_runs is 1, expected at most 0"},
+
+        {WIRE_PUT, AT(wire_batch, set), 5, BAD, "PUT: set is 5, expected 0"},
+        {WIRE_PUT, AT(wire_batch, layout), 5, BAD, "PUT: layout is 5, expected 0"},
+        {WIRE_PUT, ITEM(wire_batch, wire_move_item, reserved), 1, BAD, "item 0: reserved"},
+        {WIRE_FETCH, ITEM(wire_batch, wire_move_item, bytes), 0, BAD, "0 bytes from 0x1000 on"},
+        {WIRE_FETCH, ITEM(wire_batch, wire_move_item, bytes), LAYOUT_OBJECT_MAX + 1, BAD,
+         "bytes from 0x1000 on"},
+        {WIRE_FETCH, ITEM(wire_batch, wire_move_item, address), UINT64_MAX - 8, BAD,
+         "10 bytes from 0xfffffffffffffff7 on"},
+        {WIRE_FIND, AT(wire_batch, flags), 1, UNKNOWN, "FIND: part 0: unknown flags"},
+        {WIRE_FIND, AT(wire_batch, set), 1, BAD, "FIND: set is 1"},
+        {WIRE_FOUND, AT(wire_found, reserved), 1, BAD, "reserved is not 0"},
+        {WIRE_FOUND, AT(wire_found, n_banks), 0, BAD, "n_banks is 0, expected 1 to 16"},
+        {WIRE_FOUND, AT(wire_found, n_banks), 17, BAD, "n_banks is 17"},
+        {WIRE_FOUND, AT(wire_found, first), WIRE_ITEMS_MAX - 1, BAD, "go beyond 65536"},
+        {WIRE_FOUND, ITEM(wire_found, wire_found_bits, reserved), 1, BAD, "record 0: reserved"},
 
         {WIRE_MARK, AT(wire_batch, flags), 1, UNKNOWN, "MARK: part 0: unknown flags"},
         {WIRE_MARK, AT(wire_batch, set), 5, BAD, "MARK: set is 5, expected 0"},

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The writing side of the presence table (proto/presence.h). Loop thread only.
+ * The writing side of the presence table (proto/presence.h): the daemon's, and that of a remote
+ * session's bridge, which shows what was found. One thread, the writer's.
  *
- * The memfd is sized once, sparse, mapped writable by the daemon and then sealed against
+ * The memfd is sized once, sparse, mapped writable by its writer and then sealed against
  * every further writable mapping (FUTURE_WRITE), shrinking, growing and new seals, before
  * any client sees it.
  */
@@ -41,6 +42,9 @@ int presence_table_set(struct presence_table *table, uint64_t fingerprint, uint6
 
 /* Sets the flags of an entry that is there; where there is none, nothing. */
 void presence_table_set_flags(struct presence_table *table, uint64_t fingerprint, uint32_t flags);
+
+/* Removes every entry. */
+void presence_table_clear(struct presence_table *table);
 
 void presence_table_set_state(struct presence_table *table, enum presence_state state);
 void presence_table_beat(struct presence_table *table, uint64_t now_ns);

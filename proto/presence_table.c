@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "daemon/presence_table.h"
+#include "proto/presence_table.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -257,6 +257,21 @@ void presence_table_set_flags(struct presence_table *table, uint64_t fingerprint
         bits.present = atomic_load_explicit(&probe.found->present, memory_order_relaxed);
         bits.resident = atomic_load_explicit(&probe.found->resident, memory_order_relaxed);
         write_entry(probe.found, fingerprint, &bits);
+}
+
+void presence_table_clear(struct presence_table *table)
+{
+        uint64_t n = table->view.n_buckets * PRESENCE_BUCKET_ENTRIES;
+
+        for (uint64_t i = 0; i < n; i++) {
+                struct presence_entry *entry = &table->entries[i];
+
+                if (own_fingerprint(entry))
+                        write_entry(entry, 0, &(struct presence_bits){0});
+                if (own_flags(entry))
+                        atomic_store_explicit(&entry->flags, 0, memory_order_release);
+        }
+        table->used = 0;
 }
 
 void presence_table_set_state(struct presence_table *table, enum presence_state state)
