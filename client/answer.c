@@ -273,6 +273,12 @@ static void on_result(struct kvt_session *session, struct kvt__call *call,
                         cancel_answered(session, call);
                 return;
         }
+        /* What was found is in the presence table. */
+        if (call->kind == WIRE_FIND) {
+                if (!more)
+                        last_result(session, call);
+                return;
+        }
         /* Of what the library gives back it needs to know no more than that it was answered. */
         if ((!call->is_internal || call->pins) && !take_items(session, call, header))
                 return;

@@ -58,7 +58,8 @@ static int connect_to(const struct sockaddr_un *address)
 void kvt__handshake_start(struct kvt_session *session)
 {
         struct wire_hello hello = {.major = WIRE_MAJOR, .minor = WIRE_MINOR};
-        int fd = connect_to(&session->address);
+        int fd = session->bridge ? session->remote_ops->connect(session->bridge)
+                                 : connect_to(&session->address);
 
         if (fd < 0) {
                 why_set(&session->last_error, "connecting to %s: %s", session->address.sun_path,

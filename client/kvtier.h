@@ -184,6 +184,18 @@ struct kvt_layout {
 #define KVT_DEFAULT_SOCKET "/run/kvtier/kvtierd.sock"
 
 /*
+ * Remote sessions: kvt_options.socket is "rdma://HOST:PORT" (port 7428 where it has none), a
+ * daemon on another node with rdma.listen. Calls are the same. What differs:
+ *   - leases are in a buffer of this process, kvt_options.buffer_bytes long: an object that
+ *     finds no room there is BUSY. Bytes cross the fabric within kvt_commit() and kvt_acquire().
+ *   - the daemon's presence table is not here: kvt_match() and its kin show what kvt_find() has
+ *     asked for before.
+ *   - the daemon keeps nothing for a session whose connection has ended.
+ * It takes the module libkvtier-rdma.so beside the library, and a secret.
+ */
+#define KVT_DEFAULT_SECRET "/etc/kvtier/secret"
+
+/*
  * kvt_options.flags: this process does not know what all shards hold. Its layout names
  * all groups, and rows for the shards it knows: perhaps none (a scheduler; page_bytes 0
  * says that nothing is known), perhaps its own (a worker). The rest comes from the other
@@ -203,7 +215,7 @@ struct kvt_layout {
 
 struct kvt_options {
         size_t size;
-        const char *socket;              /* NULL: KVT_DEFAULT_SOCKET */
+        const char *socket;              /* NULL: KVT_DEFAULT_SOCKET; or rdma://HOST:PORT */
         const char *program;             /* shown by `kvtierctl sessions`; NULL: process name */
         const struct kvt_layout *layout; /* required; copied */
         const uint8_t *engine_id;        /* 16 bytes shared by the sessions of one engine; NULL:
@@ -215,6 +227,9 @@ struct kvt_options {
         uint32_t rank;               /* of this process, below n_ranks: for kvt_is_mine(), and
                                         told in refusals and `kvtierctl sessions` */
         uint32_t n_ranks;            /* of the engine on this node; 0 is taken for 1 */
+        const char *secret;    /* remote: file with a line "DOMAIN SECRET"; NULL: what the
+                                  environment's KVTIER_SECRET names, or KVT_DEFAULT_SECRET */
+        uint64_t buffer_bytes; /* remote: rounded up to 4 KiB; 0: 256 MiB */
 };
 
 /*
@@ -697,6 +712,16 @@ struct kvt_match {
  */
 KVT_API enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_match_query *query,
                                   struct kvt_match *ret_match);
+
+/*
+ * For remote sessions: asks the daemon for what its presence table says of these boundaries
+ * (at most KVT_OBJECTS_MAX). When the call has completed, kvt_match(), kvt_probe() and
+ * kvt_blob_find() show it, until the daemon is asked again: as old a hint as that. Digests are
+ * read at submit. In a session with a daemon on this node the table itself is read, and the call
+ * completes at once. Of kvt_call.flags it takes KVT_CALL_WAITED.
+ */
+KVT_API enum kvt_status kvt_find(struct kvt_session *session, const struct kvt_call *call,
+                                 const struct kvt_digest *digests, size_t n, uint64_t *ret_call);
 
 struct kvt_boundary_query {
         size_t size;

@@ -6,6 +6,7 @@
 
 #include "client/joint.h"
 #include "client/session.h"
+#include "client/submit.h"
 
 #define MATCH_FLAGS (KVT_MATCH_CHECKPOINT | KVT_MATCH_STATE | KVT_MATCH_BYPASS)
 
@@ -82,4 +83,14 @@ enum kvt_status kvt_probe(struct kvt_session *session, const struct kvt_digest *
                 probe(table, (const void *)digests, n, ret_present, ret_resident);
         kvt__table_leave(table);
         return status;
+}
+
+enum kvt_status kvt_find(struct kvt_session *session, const struct kvt_call *options,
+                         const struct kvt_digest *digests, size_t n, uint64_t *ret_call)
+{
+        if (!session || !n || !digests || n > KVT_OBJECTS_MAX)
+                return KVT_INVALID;
+        if (kvt__is_forked(session))
+                return KVT_FORKED;
+        return kvt__submit_find(session, options, (const void *)digests, (uint32_t)n, ret_call);
 }

@@ -23,15 +23,10 @@ static int send_now(int fd, const void *packet, size_t length)
         return err_raise(-errno);
 }
 
-int kvt__outbox_send(struct kvt__outbox *outbox, int fd, const void *packet, size_t length)
+int kvt__outbox_queue(struct kvt__outbox *outbox, const void *packet, size_t length)
 {
         struct kvt__packet *queued;
-        int r = SEND_E_FULL;
 
-        if (STAILQ_EMPTY(&outbox->packets))
-                r = send_now(fd, packet, length);
-        if (r <= 0)
-                return r;
         queued = malloc(sizeof(*queued) + length);
         if (!queued)
                 return err_raise(-ENOMEM);
@@ -40,6 +35,15 @@ int kvt__outbox_send(struct kvt__outbox *outbox, int fd, const void *packet, siz
         STAILQ_INSERT_TAIL(&outbox->packets, queued, link);
         outbox->bytes += length;
         return 0;
+}
+
+int kvt__outbox_send(struct kvt__outbox *outbox, int fd, const void *packet, size_t length)
+{
+        int r = SEND_E_FULL;
+
+        if (STAILQ_EMPTY(&outbox->packets))
+                r = send_now(fd, packet, length);
+        return r <= 0 ? r : kvt__outbox_queue(outbox, packet, length);
 }
 
 static void drop_first(struct kvt__outbox *outbox)

@@ -30,6 +30,9 @@ struct kvt__outbox {
 /* 0: sent or queued. Negative: the connection is of no more use. */
 int kvt__outbox_send(struct kvt__outbox *outbox, int socket, const void *packet, size_t length);
 
+/* Queues it, whatever the socket would take. 0 or -ENOMEM. */
+int kvt__outbox_queue(struct kvt__outbox *outbox, const void *packet, size_t length);
+
 /* Sends what is queued. 0 (something may be left), or negative as above. */
 int kvt__outbox_flush(struct kvt__outbox *outbox, int socket);
 

@@ -262,6 +262,50 @@ static enum kvt_status set_address(struct kvt_session *session, const char *path
         return KVT_OK;
 }
 
+#define BUFFER_BYTES (UINT64_C(256) << 20)
+#define BUFFER_UNIT  UINT64_C(4096)
+
+/* The daemon of another node: the module stands between. */
+static enum kvt_status open_bridge(struct kvt_session *session, const struct kvt_options *options,
+                                   struct why *why)
+{
+        const char *environment = secure_getenv("KVTIER_SECRET");
+        struct kvt__bridge_options bridge = {
+                .address = options->socket + strlen(KVT__REMOTE_SCHEME),
+                .secret = options->secret ? options->secret
+                          : environment   ? environment
+                                          : KVT_DEFAULT_SECRET,
+                .buffer_bytes = options->buffer_bytes ? options->buffer_bytes : BUFFER_BYTES,
+        };
+        int r;
+
+        if (bridge.buffer_bytes > UINT64_MAX - BUFFER_UNIT)
+                return fail(KVT_INVALID, why, "kvt_options.buffer_bytes is too large");
+        bridge.buffer_bytes = (bridge.buffer_bytes + BUFFER_UNIT - 1) / BUFFER_UNIT * BUFFER_UNIT;
+        session->remote_ops = kvt__remote_load(why);
+        if (!session->remote_ops)
+                return KVT_UNSUPPORTED;
+        r = session->remote_ops->open(&session->bridge, &bridge, why);
+        switch (r) {
+        case 0:
+                return KVT_OK;
+        case -ENOMEM:
+                return KVT_NO_MEMORY;
+        case -ENOTSUP:
+                return KVT_UNSUPPORTED;
+        case -EACCES:
+        case -EPERM:
+                return KVT_DENIED;
+        default:
+                return KVT_INVALID;
+        }
+}
+
+static bool is_remote(const char *socket)
+{
+        return socket && !strncmp(socket, KVT__REMOTE_SCHEME, strlen(KVT__REMOTE_SCHEME));
+}
+
 static enum kvt_status set_shards(struct kvt_session *session, const struct kvt_options *options,
                                   struct why *why)
 {
@@ -365,6 +409,9 @@ static void session_free(struct kvt_session *session, bool inherited)
         if (session->ready_fd >= 0)
                 close(session->ready_fd);
         kvt__copier_deinit(&session->copier, inherited);
+        /* Its thread is not in a child. */
+        if (session->bridge && !inherited)
+                session->remote_ops->close(session->bridge);
         free(session->shards);
         free(session->out_buffer);
         free(session->in_buffer);
@@ -458,9 +505,11 @@ static enum kvt_status open_session(struct kvt_session **ret_session,
         session = session_new();
         if (!session)
                 return fail(KVT_NO_MEMORY, why, "out of memory");
-        status = set_address(session, options.socket, why);
+        status = is_remote(options.socket) ? KVT_OK : set_address(session, options.socket, why);
         if (status == KVT_OK)
                 status = set_identity(session, &options, why);
+        if (status == KVT_OK && is_remote(options.socket))
+                status = open_bridge(session, &options, why);
         if (status == KVT_OK)
                 status = make_parts(session, why);
         if (status == KVT_OK && (kvt__fork_register(session) ||

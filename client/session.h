@@ -32,6 +32,7 @@
 #include "client/outbox.h"
 #include "client/rank.h"
 #include "client/recent.h"
+#include "client/remote.h"
 #include "client/table.h"
 
 #define KVT__BACKOFF_NS_MIN UINT64_C(10000000)
@@ -52,6 +53,8 @@ struct kvt_session {
         uint32_t fork_generation;
         uint64_t serial; /* of all sessions of this process, from 1 on */
         struct sockaddr_un address;
+        const struct kvt__remote_ops *remote_ops; /* NULL: the daemon is on this node */
+        struct kvt__bridge *bridge;
         char program[64];
         uint8_t engine_id[16];
         uint16_t *shards;

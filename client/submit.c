@@ -507,6 +507,58 @@ enum kvt_status kvt_prefetch(struct kvt_session *session, const struct kvt_call 
         return status;
 }
 
+/* ---- finding ---- */
+
+static void send_find(struct kvt_session *session, struct kvt__call *call,
+                      const struct digest *digests, uint32_t n)
+{
+        struct batch batch;
+        bool sent = true;
+
+        batch_init(&batch, session, WIRE_FIND, call->id, n);
+        batch.fixed.batch.layout = session->layout;
+        call->is_on_wire = true;
+        start_message(&batch);
+        for (uint32_t i = 0; i < n && sent; i++)
+                sent = add(&batch, &digests[i], sizeof(digests[i]), NULL, 0);
+        if (sent)
+                send_message(&batch, false);
+}
+
+enum kvt_status kvt__submit_find(struct kvt_session *session, const struct kvt_call *given,
+                                 const struct digest *digests, uint32_t n, uint64_t *ret_call)
+{
+        struct kvt_call options;
+        enum kvt_status status = copy_options(&options, given);
+        struct kvt__call *call;
+
+        if (status == KVT_OK && options.flags & ~KVT_CALL_WAITED)
+                status = KVT_UNSUPPORTED;
+        if (status != KVT_OK)
+                return status;
+        call = kvt__call_new(WIRE_FIND, &options, NULL, 0);
+        if (!call)
+                return KVT_NO_MEMORY;
+        pthread_mutex_lock(&session->lock);
+        status = session->bridge ? admit(session) : check_room(session);
+        if (status != KVT_OK) {
+                pthread_mutex_unlock(&session->lock);
+                free(call);
+                return status;
+        }
+        kvt__call_insert(session, call);
+        if (ret_call)
+                *ret_call = call->id;
+        if (session->bridge && !session->layout)
+                kvt__call_abandon(session, call, KVT_PENDING);
+        else if (session->bridge && !(session->open_flags & KVT_OPEN_NO_LOADS))
+                send_find(session, call, digests, n);
+        else
+                kvt__call_finish(session, call);
+        pthread_mutex_unlock(&session->lock);
+        return KVT_OK;
+}
+
 /* ---- calls that end leases ---- */
 
 /* Claims the lease for this call, or the item has its status here: it is dead or unknown. */

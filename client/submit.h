@@ -10,6 +10,7 @@
 
 #include "client/call.h"
 #include "client/kvtier.h"
+#include "proto/digest.h"
 
 /* Session, list and options of any call. */
 enum kvt_status kvt__check_call(struct kvt_session *session, struct kvt_call *ret_options,
@@ -31,3 +32,7 @@ enum kvt_status kvt__submit(struct kvt_session *session, struct kvt__call *call,
 
 /* Sends an inserted call. On failure the connection is broken, and the call with it. */
 void kvt__send_call(struct kvt_session *session, struct kvt__call *call, uint64_t timeout_ns);
+
+/* client/match.c's kvt_find(). */
+enum kvt_status kvt__submit_find(struct kvt_session *session, const struct kvt_call *given,
+                                 const struct digest *digests, uint32_t n, uint64_t *ret_call);

@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Remote sessions: the library, the bridge and the daemon over a transport that needs no device
+ * (tests/support/loopback_rdma.c). What RDMA itself does is in tests/rdma.
+ */
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/kvtier.h"
+#include "tests/support/child.h"
+#include "tests/support/content.h"
+#include "tests/support/daemon_fixture.h"
+#include "tests/support/flow.h"
+#include "tests/support/flow_session.h"
+#include "tests/support/paged_engine.h"
+#include "tests/support/wire_client.h"
+
+#define MIB UINT64_C(0x100000)
+
+static struct daemon_fixture fixture;
+static char address[64], secret[128];
+static unsigned port;
+
+static void write_secret(const char *text)
+{
+        int fd = open(secret, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+        ck_assert_int_ge(fd, 0);
+        ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+        close(fd);
+}
+
+static void start(const struct daemon_options *given)
+{
+        static char listen_at[64], secret_at[160], metrics_at[64];
+        static const char *const overrides[] = {listen_at, secret_at, metrics_at,
+                                                "rdma.allow=127.0.0.1", NULL};
+        struct daemon_options options = given ? *given : (struct daemon_options){0};
+
+        port = 20000 + (unsigned)getpid() % 10000 * 2;
+        snprintf(secret, sizeof(secret), "/tmp/kvtier-remote-%u", port);
+        snprintf(address, sizeof(address), "rdma://127.0.0.1:%u", port);
+        snprintf(listen_at, sizeof(listen_at), "rdma.listen=127.0.0.1:%u", port);
+        snprintf(secret_at, sizeof(secret_at), "rdma.secret=%s", secret);
+        snprintf(metrics_at, sizeof(metrics_at), "metrics.listen=127.0.0.1:%u", port + 1);
+        options.overrides = overrides;
+        options.keeps_fds = true; /* the module stays loaded */
+        write_secret("default of-nobody-elses-business\n");
+        ck_assert(!setenv("KVTIER_SECRET", secret, 1));
+        daemon_fixture_init(&fixture, &options);
+}
+
+static void stop(void)
+{
+        daemon_fixture_deinit(&fixture);
+        unlink(secret);
+}
+
+/* Messages of all sessions so far, as the metrics say. */
+static uint64_t count_messages(void)
+{
+        static const char request[] = "GET /metrics HTTP/1.0\r\n\r\n";
+        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(port + 1))};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        static const char *const names[] = {"\nkvtier_messages_received_total ",
+                                            "\nkvtier_messages_sent_total "};
+        static char text[1 << 20];
+        size_t length = 0;
+        uint64_t sum = 0;
+        ssize_t n;
+
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        ck_assert(!connect(fd, (struct sockaddr *)&to, sizeof(to)));
+        ck_assert_int_gt(write(fd, request, sizeof(request) - 1), 0);
+        while ((n = read(fd, text + length, sizeof(text) - 1 - length)) > 0)
+                length += (size_t)n;
+        close(fd);
+        text[length] = '\0';
+        for (unsigned i = 0; i < 2; i++) {
+                const char *at = strstr(text, names[i]);
+
+                ck_assert_ptr_nonnull(at);
+                sum += strtoull(at + strlen(names[i]), NULL, 10);
+        }
+        return sum;
+}
+
+static void expect_nothing_held(void)
+{
+        daemon_wait_number(&fixture, "host.leased_bytes", 0);
+        ck_assert_uint_eq(daemon_number(&fixture, "host.quarantined_bytes"), 0);
+}
+
+static struct kvt_completion wait_for(struct kvt_session *session, enum kvt_status submitted,
+                                      const uint64_t *id)
+{
+        struct kvt_completion completion;
+
+        ck_assert_int_eq(submitted, KVT_OK);
+        ck_assert_int_eq(kvt_wait_call(session, *id, &completion, FLOW_TIMEOUT_NS), KVT_OK);
+        return completion;
+}
+
+static struct kvt_call waited(void)
+{
+        return (struct kvt_call){.size = sizeof(struct kvt_call),
+                                 .flags = KVT_CALL_WAITED,
+                                 .timeout_ns = FLOW_TIMEOUT_NS};
+}
+
+/* ---- bytes ---- */
+
+START_TEST(what_a_remote_session_stores_is_loaded_to_the_byte)
+{
+        static const uint64_t lengths[] = {1,     2,   4095,        4096,    4097,
+                                           65537, MIB, 5 * MIB + 3, 16 * MIB};
+        struct kvt_session *near, *far;
+
+        start(NULL);
+        far = flow_open(address);
+        near = flow_open(fixture.socket);
+        for (uint64_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+                ck_assert_int_eq(flow_put(far, i, 1, lengths[i], 0), KVT_OK);
+                ck_assert_int_eq(flow_get(far, i, 1, 1, NULL), KVT_OK);
+                /* It is the daemon's like any other. */
+                ck_assert_int_eq(flow_get(near, i, 1, 1, NULL), KVT_OK);
+                ck_assert_int_eq(flow_put(near, i, 2, lengths[i], KVT_REPLACE), KVT_OK);
+                ck_assert_int_eq(flow_get(far, i, 2, 2, NULL), KVT_OK);
+        }
+        ck_assert_int_eq(flow_put(far, 0, 1, 1, 0), KVT_ALREADY_HAVE);
+        ck_assert_int_eq(flow_get(far, 99, 1, 1, NULL), KVT_MISS);
+        ck_assert_uint_eq(daemon_verify(&fixture), 0);
+        expect_nothing_held();
+        kvt_close(far);
+        kvt_close(near);
+        stop();
+}
+END_TEST
+
+START_TEST(page_maps_move_pages_through_the_buffer)
+{
+        struct paged_engine writer, reader;
+        struct kvt_object stored[N_GROUPS], loaded[N_GROUPS];
+        uint32_t from[N_GROUPS][SLOTS_MAX], to[N_GROUPS][SLOTS_MAX];
+
+        start(NULL);
+        writer = paged_open(address);
+        reader = paged_open(address);
+        for (uint64_t number = 1; number <= 3; number++) {
+                paged_boundary(number, stored, from, 3, 5);
+                paged_boundary(number, loaded, to, 1021, -2);
+                paged_fill(&writer, stored, N_GROUPS, 0);
+                ck_assert_int_eq(paged_store(&writer, number, stored, N_GROUPS), KVT_OK);
+                ck_assert_int_eq(paged_load(&reader, 0, NULL, loaded, N_GROUPS).status, KVT_OK);
+                paged_expect(&reader, loaded, N_GROUPS, 0);
+        }
+        expect_nothing_held();
+        paged_close(&writer);
+        paged_close(&reader);
+        stop();
+}
+END_TEST
+
+START_TEST(pages_of_a_chunk_come_alone)
+{
+        struct paged_engine engine;
+        struct kvt_object stored[N_GROUPS], object;
+        uint32_t slots[N_GROUPS][SLOTS_MAX];
+        const uint32_t pages[] = {1, 2, 7};
+        struct kvt_call call = waited();
+        uint8_t *content, bytes[64 << 10];
+        uint64_t id, page;
+
+        start(NULL);
+        engine = paged_open(address);
+        paged_boundary(1, stored, slots, 40, 1);
+        paged_fill(&engine, stored, N_GROUPS, 0);
+        ck_assert_int_eq(paged_store(&engine, 0, stored, N_GROUPS), KVT_OK);
+        object = stored[FULL];
+        content = paged_content(&object, 0);
+        page = paged_bytes(&stored[FULL]) / SLOTS_MAX;
+        object.pages = pages;
+        object.n_pages = 3;
+        wait_for(engine.session, kvt_acquire(engine.session, &call, &object, 1, &id), &id);
+        ck_assert_int_eq(object.status, KVT_OK);
+        ck_assert_uint_eq(object.bytes, 3 * page);
+        ck_assert_int_eq(kvt_read(&object, 0, bytes, object.bytes), KVT_OK);
+        for (unsigned i = 0; i < 3; i++)
+                ck_assert_mem_eq(bytes + i * page, content + pages[i] * page, page);
+        wait_for(engine.session, kvt_release(engine.session, &call, &object, 1, &id), &id);
+        expect_nothing_held();
+        free(content);
+        paged_close(&engine);
+        stop();
+}
+END_TEST
+
+#define MANY 300u
+
+/* Reserves, fills and commits, or acquires and checks, all in one call each. */
+static void name_many(struct kvt_object *objects)
+{
+        for (uint64_t i = 0; i < MANY; i++) {
+                struct digest digest;
+
+                content_digest(&digest, 1000 + i);
+                objects[i] = (struct kvt_object){.group = TEST_GROUP_STATE,
+                                                 .flags = KVT_PARENT_UNKNOWN,
+                                                 .boundary_tokens = TEST_CHUNK_TOKENS,
+                                                 .bytes = 10000 + i};
+                memcpy(objects[i].digest.bytes, digest.bytes, sizeof(digest.bytes));
+        }
+}
+
+START_TEST(a_batch_takes_few_messages)
+{
+        static struct kvt_object objects[MANY];
+        struct kvt_call call = waited();
+        struct kvt_session *session;
+        uint64_t id, before, messages;
+
+        start(NULL);
+        session = flow_open(address);
+        name_many(objects);
+        wait_for(session, kvt_reserve(session, &call, objects, MANY, &id), &id);
+        for (uint64_t i = 0; i < MANY; i++) {
+                ck_assert_int_eq(objects[i].status, KVT_OK);
+                content_fill(objects[i].segments[0].address, 0, objects[i].bytes, 1000 + i, 1);
+        }
+        ck_assert_int_eq(
+                wait_for(session, kvt_commit(session, &call, objects, MANY, &id), &id).status,
+                KVT_OK);
+        name_many(objects);
+        before = count_messages();
+        ck_assert_int_eq(
+                wait_for(session, kvt_acquire(session, &call, objects, MANY, &id), &id).status,
+                KVT_OK);
+        for (uint64_t i = 0; i < MANY; i++) {
+                ck_assert_uint_eq(objects[i].bytes, 10000 + i);
+                ck_assert(content_is(objects[i].segments[0].address, 0, objects[i].bytes, 1000 + i,
+                                     1));
+        }
+        wait_for(session, kvt_release(session, &call, objects, MANY, &id), &id);
+        messages = count_messages() - before;
+        printf("%llu messages for %u objects loaded and released\n", (unsigned long long)messages,
+               MANY);
+        ck_assert_uint_le(messages, MANY / 10);
+        expect_nothing_held();
+        kvt_close(session);
+        stop();
+}
+END_TEST
+
+/* ---- what is found ---- */
+
+START_TEST(a_match_shows_what_was_looked_for)
+{
+        struct kvt_call call = waited();
+        struct kvt_session *session;
+        struct kvt_digest digests[2];
+        uint64_t id;
+
+        start(NULL);
+        session = flow_open(address);
+        ck_assert_int_eq(flow_put(session, 5, 1, 1000, 0), KVT_OK);
+        ck_assert(!flow_is_present(session, 5));
+        for (unsigned i = 0; i < 2; i++) {
+                struct digest digest;
+
+                content_digest(&digest, 5 + i);
+                memcpy(digests[i].bytes, digest.bytes, sizeof(digest.bytes));
+        }
+        ck_assert_int_eq(wait_for(session, kvt_find(session, &call, digests, 2, &id), &id).status,
+                         KVT_OK);
+        /* The table is shown once its pulse was seen. */
+        for (unsigned i = 0; i < 1000 && !flow_is_present(session, 5); i++)
+                daemon_pause();
+        ck_assert(flow_is_present(session, 5));
+        ck_assert(!flow_is_present(session, 6));
+        daemon_evict(&fixture, NULL);
+        wait_for(session, kvt_find(session, &call, digests, 2, &id), &id);
+        ck_assert(!flow_is_present(session, 5));
+        kvt_close(session);
+        stop();
+}
+END_TEST
+
+/* ---- no room ---- */
+
+static struct kvt_session *open_small(uint64_t buffer_bytes)
+{
+        struct kvt_group groups[] = {
+                {.name = "chunk",
+                 .kind = KVT_GROUP_ATTENTION,
+                 .page_tokens = TEST_CHUNK_TOKENS,
+                 .page_bytes = TEST_CHUNK_BYTES},
+                {.name = "state", .kind = KVT_GROUP_STATE},
+        };
+        struct kvt_layout layout = {.size = sizeof(layout),
+                                    .model = "test",
+                                    .chunk_tokens = TEST_CHUNK_TOKENS,
+                                    .groups = groups,
+                                    .n_groups = 2};
+        struct kvt_options options = {.size = sizeof(options),
+                                      .socket = address,
+                                      .layout = &layout,
+                                      .buffer_bytes = buffer_bytes,
+                                      .connect_timeout_ns = FLOW_TIMEOUT_NS};
+        struct kvt_session *session;
+        char why[256];
+
+        ck_assert_msg(kvt_open(&session, &options, why, sizeof(why)) == KVT_OK, "%s", why);
+        return session;
+}
+
+START_TEST(an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else)
+{
+        static struct kvt_object objects[MANY];
+        struct kvt_call call = waited();
+        struct kvt_session *session;
+        unsigned n_busy = 0;
+        uint64_t id;
+
+        start(NULL);
+        session = open_small(MIB);
+        name_many(objects);
+        wait_for(session, kvt_reserve(session, &call, objects, 100, &id), &id);
+        for (unsigned i = 0; i < 100; i++)
+                n_busy += objects[i].status == KVT_BUSY;
+        ck_assert_uint_eq(n_busy, 100 - MIB / 12288);
+        daemon_wait_number(&fixture, "host.leased_bytes", MIB / 12288 * 12288);
+        wait_for(session, kvt_abort(session, &call, objects, MIB / 12288, &id), &id);
+        expect_nothing_held();
+        /* All of it is free again, in one piece. */
+        ck_assert_int_eq(flow_put(session, 1, 1, MIB, 0), KVT_OK);
+        ck_assert_int_eq(flow_get(session, 1, 1, 1, NULL), KVT_OK);
+        ck_assert_int_eq(flow_put(session, 2, 1, MIB + 1, 0), KVT_TOO_LARGE);
+        expect_nothing_held();
+        kvt_close(session);
+        stop();
+}
+END_TEST
+
+/* ---- ends ---- */
+
+static void hold_and_wait(struct child *self, void *argument)
+{
+        struct kvt_session *session = flow_open(address);
+        struct kvt_call call = waited();
+        static struct kvt_object objects[MANY];
+        uint64_t id;
+
+        name_many(objects);
+        wait_for(session, kvt_reserve(session, &call, objects, MANY, &id), &id);
+        child_say(self, 1);
+        kvt_commit(session, &call, objects, MANY, &id);
+        child_hear(self);
+}
+
+START_TEST(leases_of_a_killed_client_end_at_once)
+{
+        struct kvt_session *session;
+        struct child child;
+
+        start(NULL);
+        child_start(&child, hold_and_wait, NULL);
+        child_hear(&child);
+        child_kill(&child);
+        expect_nothing_held();
+        daemon_wait_number(&fixture, "sessions", 0);
+        session = flow_open(address);
+        ck_assert_int_eq(flow_put(session, 1, 1, MIB, 0), KVT_OK);
+        ck_assert_int_eq(flow_get(session, 1, 1, 1, NULL), KVT_OK);
+        kvt_close(session);
+        ck_assert_uint_eq(daemon_verify(&fixture), 0);
+        stop();
+}
+END_TEST
+
+START_TEST(a_lease_outlives_the_daemon_and_the_session_comes_back)
+{
+        struct kvt_call call = waited();
+        struct kvt_session *session;
+        struct kvt_object object = {.group = TEST_GROUP_STATE};
+        struct kvt_completion completion;
+        struct kvt_session_info info = {.size = sizeof(info)};
+        struct digest digest;
+        uint64_t id;
+
+        start(NULL);
+        session = open_small(2 * MIB);
+        ck_assert_int_eq(flow_put(session, 7, 1, MIB, 0), KVT_OK);
+        content_digest(&digest, 7);
+        memcpy(object.digest.bytes, digest.bytes, sizeof(digest.bytes));
+        completion = wait_for(session, kvt_acquire(session, &call, &object, 1, &id), &id);
+        ck_assert_int_eq(completion.status, KVT_OK);
+        daemon_kill(&fixture);
+        daemon_start(&fixture);
+        flow_wait_attached(session);
+        ck_assert(content_is(object.segments[0].address, 0, MIB, 7, 1));
+        /* The room is not given to anybody else meanwhile. */
+        ck_assert_int_eq(flow_put(session, 8, 1, MIB, 0), KVT_OK);
+        ck_assert_int_eq(flow_put(session, 9, 1, MIB + 4096, 0), KVT_BUSY);
+        ck_assert(content_is(object.segments[0].address, 0, MIB, 7, 1));
+        completion = wait_for(session, kvt_release(session, &call, &object, 1, &id), &id);
+        ck_assert_int_eq(completion.status, KVT_GONE);
+        /* And then it is: the library has said that its copies have ended. */
+        while (flow_put(session, 10, 1, 2 * MIB, 0) == KVT_BUSY)
+                daemon_pause();
+        ck_assert_int_eq(flow_get(session, 10, 1, 1, NULL), KVT_OK);
+        ck_assert_int_eq(kvt_session_info(session, &info), KVT_OK);
+        ck_assert_uint_eq(info.reconnects, 1);
+        expect_nothing_held();
+        kvt_close(session);
+        stop();
+}
+END_TEST
+
+START_TEST(sessions_that_come_and_go_leave_nothing)
+{
+        start(NULL);
+        for (unsigned i = 0; i < 100; i++) {
+                struct kvt_session *session = open_small(MIB);
+
+                ck_assert_int_eq(flow_put(session, i, 1, 100, 0), KVT_OK);
+                kvt_close(session);
+        }
+        daemon_wait_number(&fixture, "sessions", 0);
+        expect_nothing_held();
+        stop();
+}
+END_TEST
+
+/* ---- refusals ---- */
+
+static enum kvt_status try_to_open(char why[256])
+{
+        struct kvt_group group = {.name = "state", .kind = KVT_GROUP_STATE};
+        struct kvt_layout layout = {
+                .size = sizeof(layout), .model = "test", .groups = &group, .n_groups = 1};
+        struct kvt_options options = {.size = sizeof(options),
+                                      .socket = address,
+                                      .layout = &layout,
+                                      .buffer_bytes = MIB,
+                                      .connect_timeout_ns = FLOW_TIMEOUT_NS};
+        struct kvt_session *session;
+
+        return kvt_open(&session, &options, why, 256);
+}
+
+START_TEST(a_wrong_secret_is_denied_and_said_so)
+{
+        char why[256];
+
+        start(NULL);
+        write_secret("default not-the-same-secret\n");
+        ck_assert_int_eq(try_to_open(why), KVT_DENIED);
+        ck_assert_msg(strstr(why, "denied"), "%s", why);
+        unlink(secret);
+        ck_assert_int_eq(try_to_open(why), KVT_INVALID);
+        ck_assert_msg(strstr(why, secret), "%s", why);
+        stop();
+}
+END_TEST
+
+START_TEST(without_the_module_the_address_is_unsupported)
+{
+        char why[256];
+
+        start(NULL);
+        ck_assert(!setenv("KVTIER_RDMA_MODULE", "/nowhere/libkvtier-rdma.so.0", 1));
+        ck_assert_int_eq(try_to_open(why), KVT_UNSUPPORTED);
+        ck_assert_msg(strstr(why, "libkvtier-rdma.so.0"), "%s", why);
+        stop();
+}
+END_TEST
+
+START_TEST(an_address_that_is_none_is_invalid)
+{
+        char why[256];
+
+        start(NULL);
+        snprintf(address, sizeof(address), "rdma://:1");
+        ck_assert_int_eq(try_to_open(why), KVT_INVALID);
+        ck_assert_msg(strstr(why, "no address"), "%s", why);
+        stop();
+}
+END_TEST
+
+int main(void)
+{
+        const TTest *const tests[] = {
+                what_a_remote_session_stores_is_loaded_to_the_byte,
+                page_maps_move_pages_through_the_buffer,
+                pages_of_a_chunk_come_alone,
+                a_batch_takes_few_messages,
+                a_match_shows_what_was_looked_for,
+                an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else,
+                leases_of_a_killed_client_end_at_once,
+                a_lease_outlives_the_daemon_and_the_session_comes_back,
+                sessions_that_come_and_go_leave_nothing,
+                a_wrong_secret_is_denied_and_said_so,
+                without_the_module_the_address_is_unsupported,
+                an_address_that_is_none_is_invalid,
+                NULL,
+        };
+
+        return flow_run("remote", tests, 120);
+}
