@@ -353,6 +353,8 @@ START_TEST(a_number_that_is_taken_is_not_written_over)
         bundle_name(taken, &id);
         fake_pool_copy(fixture->pool, name, taken);
         ck_assert_int_eq(driver_write(driver, &second), 0);
+        ck_assert_uint_eq(fake_pool_size(fixture->pool, taken),
+                          fake_pool_size(fixture->pool, name));
         ck_assert_int_eq(driver_read(driver, &first), 0);
         ck_assert_int_eq(driver_read(driver, &second), 0);
         end();
