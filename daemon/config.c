@@ -369,8 +369,13 @@ static int check_group(const struct config *config, struct why *why)
 /* A port that lets nobody in is a mistake. */
 static int check_rdma(const struct config *config, struct why *why)
 {
-        if (config->rdma.listen.ss_family == AF_UNSPEC)
-                return 0;
+        if (config->rdma.listen.ss_family == AF_UNSPEC) {
+                if (!config->rdma.n_peers)
+                        return 0;
+                why_set(why, "peers are reached by RDMA: set rdma.listen, too");
+                name_place(config, CONFIG_RDMA_PEERS, why);
+                return -EINVAL;
+        }
         if (!*config->rdma.secret) {
                 why_set(why, "rdma.listen is set: name the file that holds \"DOMAIN SECRET\"");
                 name_place(config, CONFIG_RDMA_SECRET, why);

@@ -20,15 +20,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/rdma_address.h"
 #include "daemon/config_pool.h"
+#include "daemon/config_rdma.h"
 #include "daemon/encoding_choice.h"
 #include "daemon/placement.h"
 
 #define CONFIG_DEFAULT_PATH "/etc/kvtier/kvtierd.conf"
 #define CONFIG_PATHS_MAX    16u  /* nvme.paths */
 #define CONFIG_SOCKET_BYTES 108u /* sun_path, terminating zero included */
-#define CONFIG_NETWORKS_MAX 32u  /* rdma.allow */
 #define CONFIG_CHUNK_MAX    (1u << 20)
 #define CONFIG_NO_GID       ((gid_t)-1)
 
@@ -56,6 +55,7 @@ enum config_key {
         CONFIG_RDMA_LISTEN,
         CONFIG_RDMA_SECRET,
         CONFIG_RDMA_ALLOW,
+        CONFIG_RDMA_PEERS,
         CONFIG_POOL_BACKEND,
         CONFIG_POOL_BYTES,
         CONFIG_POOL_INDEX,
@@ -138,12 +138,7 @@ struct config {
         struct {
                 struct sockaddr_storage listen; /* ss_family AF_UNSPEC: off */
         } metrics;
-        struct {
-                struct sockaddr_storage listen; /* ss_family AF_UNSPEC: off */
-                char secret[CONFIG_PATH_BYTES]; /* a file: base/rdma_secret.h */
-                struct rdma_network allow[CONFIG_NETWORKS_MAX];
-                uint32_t n_allow;
-        } rdma;
+        struct config_rdma rdma;
         struct {
                 uint32_t seconds;
         } drain;

@@ -396,6 +396,29 @@ static int set_networks(const struct config_key_spec *spec, struct config *confi
         return 0;
 }
 
+/* Addresses and names in one line: "10.0.0.2, node-c:7428, kvtier.svc". */
+static int set_peers(const struct config_key_spec *spec, struct config *config, const char *value,
+                     struct why *why)
+{
+        char peers[CONFIG_PEERS_MAX][CONFIG_PEER_BYTES] = {{0}};
+        uint32_t n = 0;
+
+        while (*(value += strspn(value, ", "))) {
+                size_t length = strcspn(value, ", ");
+
+                if (n == CONFIG_PEERS_MAX || length >= CONFIG_PEER_BYTES) {
+                        why_set(why, "more than %u peers, or one of more than %u bytes: use fewer",
+                                CONFIG_PEERS_MAX, CONFIG_PEER_BYTES - 1);
+                        return -EINVAL;
+                }
+                memcpy(peers[n++], value, length);
+                value += length;
+        }
+        memcpy(config->rdma.peers, peers, sizeof(peers));
+        config->rdma.n_peers = n;
+        return 0;
+}
+
 #define RELOADABLE true
 #define RESTART    false
 #define FIELD(member)                                                                              \
@@ -485,6 +508,7 @@ const struct config_key_spec config_keys[CONFIG_N_KEYS] = {
                                 FIELD(rdma.listen)},
         [CONFIG_RDMA_SECRET] = {"rdma.secret", "", RESTART, set_path, FIELD(rdma.secret)},
         [CONFIG_RDMA_ALLOW] = {"rdma.allow", "", RESTART, set_networks, FIELD(rdma.allow)},
+        [CONFIG_RDMA_PEERS] = {"rdma.peers", "", RESTART, set_peers, FIELD(rdma.peers)},
         [CONFIG_DRAIN_SECONDS] = {"drain.seconds", "20", RELOADABLE, set_number,
                                   FIELD(drain.seconds), 0, 3600},
         [CONFIG_LOG_LEVEL] = {"log.level", "info", RELOADABLE, set_level, FIELD(log.level)},
