@@ -593,19 +593,62 @@ static void tell_replacing(struct cache *cache, struct host_copy *copy)
         copy->replaces = true;
 }
 
+/* A READY copy becomes the visible generation of its key, which has none. */
+static int enter_copy(struct cache *cache, struct host_copy *copy,
+                      const struct index_new_object *object, struct index_object **ret_entered)
+{
+        struct index_new_object entry = *object;
+        struct index_object *entered;
+        int r;
+
+        entry.generation = cache->next_generation++;
+        r = add_to_index(cache, &entry, &entered);
+        if (r)
+                return r;
+
+        copy->generation = entry.generation;
+        host_copy_publish(&cache->copies, copy, index_object_id(cache->index, entered));
+        index_set_host(cache->index, entered, copy->id);
+        host_copy_set_dirty(&cache->copies, copy, cache->nvme != NULL);
+        placement_stored(cache->index, entered, &entry.origin, cache_now_s(cache));
+        cache->transfers.entered_bytes += copy->raw_bytes;
+        if (cache->on_published)
+                cache->on_published(cache->on_published_user, entered);
+        *ret_entered = entered;
+        return 0;
+}
+
+static struct index_object *find_entered(struct cache *cache, const struct index_new_object *object)
+{
+        struct index_boundary *boundary =
+                index_find_boundary(cache->index, object->layout, &object->digest);
+
+        return boundary ? index_find_object(cache->index, boundary, object->group, object->shard)
+                        : NULL;
+}
+
+int cache_publish_read(struct cache *cache, struct host_copy *copy,
+                       const struct index_new_object *object)
+{
+        struct index_object *entered;
+        int r;
+
+        if (find_entered(cache, object))
+                return CACHE_E_EXISTS;
+        r = enter_copy(cache, copy, object, &entered);
+        if (!r)
+                transfers_pump(cache);
+        return r;
+}
+
 int cache_publish(struct cache *cache, struct host_copy *copy,
                   const struct index_new_object *object, bool replace,
                   void (*on_forgotten)(void *user, int result), void *user, bool *ret_forgetting)
 {
-        struct index_new_object entry = *object;
-        struct index_boundary *boundary;
-        struct index_object *entered, *existing = NULL;
+        struct index_object *entered, *existing = find_entered(cache, object);
         int r;
 
         *ret_forgetting = false;
-        boundary = index_find_boundary(cache->index, entry.layout, &entry.digest);
-        if (boundary)
-                existing = index_find_object(cache->index, boundary, entry.group, entry.shard);
         if (existing && !replace)
                 return CACHE_E_EXISTS;
         if (replace) {
@@ -615,23 +658,15 @@ int cache_publish(struct cache *cache, struct host_copy *copy,
                 tell_replacing(cache, copy);
         }
 
-        entry.generation = cache->next_generation++;
-        r = add_to_index(cache, &entry, &entered);
-        if (r)
-                return r;
-
-        copy->generation = entry.generation;
         copy->committed_ns = wall_clock_ns();
         memcpy(copy->writer_boot_id, cache->boot_id, sizeof(copy->writer_boot_id));
-        host_copy_publish(&cache->copies, copy, index_object_id(cache->index, entered));
-        index_set_host(cache->index, entered, copy->id);
-        host_copy_set_dirty(&cache->copies, copy, cache->nvme != NULL);
-        placement_stored(cache->index, entered, &entry.origin, cache_now_s(cache));
+        r = enter_copy(cache, copy, object, &entered);
+        if (r)
+                return r;
         if (copy->replaces && !copy->checksums)
                 (void)transfer_hash(cache, copy); /* without memory: when it is written down */
         transfer_tell_replaced(cache, copy);
         offer_stored(cache, entered);
-        cache->transfers.entered_bytes += copy->raw_bytes;
         cache->metrics->stored_bytes_total += copy->raw_bytes;
         transfers_pump(cache);
         return 0;

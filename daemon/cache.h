@@ -50,7 +50,6 @@ struct cache {
         enum placement_write write_policy;               /* of NVMe */
         struct offer_policy offers;                      /* of the pool */
         struct encoding_choice encodings[INDEX_N_TIERS]; /* of what goes down to each */
-        uint64_t spill_scan_at_bytes; /* entered bytes at which NVMe is looked at again */
         uint64_t next_generation;
         uint8_t boot_id[16];
         uint64_t forgetting_bytes[INDEX_N_TIERS]; /* space whose delete is under way */
@@ -62,6 +61,9 @@ struct cache {
         struct drop_ring drops;    /* why what is gone is gone */
         uint8_t drop_reason;       /* what is known of the next cache_drop*() beyond its */
         uint8_t drop_rule;         /*   metrics_removal: set right before, used up by it */
+        /* An object is there that was not. Set by the daemon; NULL: nobody wants to know. */
+        void (*on_published)(void *user, const struct index_object *object);
+        void *on_published_user;
         /* Room or quiet that somebody may wait for has come. Set by the daemon. */
         void (*on_progress)(void *user);
         void *on_progress_user;
@@ -110,6 +112,14 @@ int cache_new_copy(struct cache *cache, const struct object_key *key, uint64_t r
 int cache_publish(struct cache *cache, struct host_copy *copy,
                   const struct index_new_object *object, bool replace,
                   void (*on_forgotten)(void *user, int result), void *user, bool *ret_forgetting);
+
+/*
+ * The same for a READY copy that was committed on another node: it never replaces anything, and
+ * keeps when and by whom it was written. It is not offered to the pool: that is the business of
+ * the node where it was stored.
+ */
+int cache_publish_read(struct cache *cache, struct host_copy *copy,
+                       const struct index_new_object *object);
 
 /* Drops the host copy of an object; the object goes when nothing else has it. */
 void cache_drop_host(struct cache *cache, struct index_object *object, enum metrics_removal reason);

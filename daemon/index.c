@@ -114,6 +114,12 @@ int index_layout(struct index *index, uint32_t domain, const struct digest *layo
         return 0;
 }
 
+uint16_t index_find_layout(const struct index *index, uint32_t domain,
+                           const struct digest *layout_id)
+{
+        return layout_table_find(&index->layouts, domain, layout_id);
+}
+
 const struct digest *index_layout_id(const struct index *index, uint16_t layout)
 {
         return &layout_table_at(&index->layouts, layout)->id;

@@ -54,6 +54,8 @@ struct index *index_free(struct index *index);
  */
 int index_layout(struct index *index, uint32_t domain, const struct digest *layout_id,
                  uint16_t *ret_layout);
+uint16_t index_find_layout(const struct index *index, uint32_t domain,
+                           const struct digest *layout_id); /* 0: it is not known */
 const struct digest *index_layout_id(const struct index *index, uint16_t layout);
 uint32_t index_layout_domain(const struct index *index, uint16_t layout);
 uint32_t index_n_layouts(const struct index *index); /* numbers are 1 .. n */

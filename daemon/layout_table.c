@@ -49,19 +49,32 @@ void layout_table_deinit(struct layout_table *table)
         *table = (struct layout_table){0};
 }
 
+static uint32_t *head_of(const struct layout_table *table, uint32_t domain,
+                         const struct digest *id)
+{
+        return &table->heads[XXH3_64bits_withSeed(id, sizeof(*id), table->hash_seed + domain) %
+                             HEADS];
+}
+
+uint16_t layout_table_find(const struct layout_table *table, uint32_t domain,
+                           const struct digest *id)
+{
+        for (uint32_t i = *head_of(table, domain, id); i; i = table->entries[i].hash_next)
+                if (table->entries[i].domain == domain && digest_equal(&table->entries[i].id, id))
+                        return (uint16_t)i;
+        return 0;
+}
+
 int layout_table_number(struct layout_table *table, uint32_t domain, const struct digest *id,
                         uint64_t presence_key, uint16_t *ret_number)
 {
-        uint64_t hash = XXH3_64bits_withSeed(id, sizeof(*id), table->hash_seed + domain);
-        uint32_t *head = &table->heads[hash % HEADS];
+        uint16_t known = layout_table_find(table, domain, id);
+        uint32_t *head = head_of(table, domain, id);
         struct layout_entry *entry;
 
-        for (uint32_t i = *head; i; i = table->entries[i].hash_next) {
-                entry = &table->entries[i];
-                if (entry->domain == domain && digest_equal(&entry->id, id)) {
-                        *ret_number = (uint16_t)i;
-                        return 0;
-                }
+        if (known) {
+                *ret_number = known;
+                return 0;
         }
         if (table->n == LAYOUT_TABLE_MAX)
                 return LAYOUT_TABLE_E_FULL;

@@ -72,6 +72,9 @@ void layout_table_deinit(struct layout_table *table);
  */
 int layout_table_number(struct layout_table *table, uint32_t domain, const struct digest *id,
                         uint64_t presence_key, uint16_t *ret_number);
+/* The same of one that is known already; 0: it is not. */
+uint16_t layout_table_find(const struct layout_table *table, uint32_t domain,
+                           const struct digest *id);
 /* @number must be in use. */
 struct layout_entry *layout_table_at(const struct layout_table *table, uint16_t number);
 
