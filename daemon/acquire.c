@@ -7,6 +7,7 @@
 #include "daemon/assembly.h"
 #include "daemon/daemon.h"
 #include "daemon/load.h"
+#include "daemon/peer_read.h"
 
 /* Keys that are looked up together. */
 #define FIND_WINDOW 64u
@@ -443,7 +444,9 @@ static void decide(struct session *session, const struct assembly *acquire)
 static bool is_reserved(struct session *session, const struct wire_key_item *key)
 {
         return lease_is_reserved(&session->daemon->leases, session->layout, &key->boundary,
-                                 key->group, key->shard);
+                                 key->group, key->shard) ||
+               peer_reads_expect(session->daemon, session->layout, &key->boundary, key->group,
+                                 key->shard);
 }
 
 /* Goes on to the first item that is missing. False: there is none, or nobody writes it. */

@@ -4,8 +4,8 @@
  *
  * It is decided at once: it gets all the space that its objects need, with a lease on
  * each, or holds nothing and says why (BUSY, TOO_LARGE, MISS). With WAIT, an acquire whose
- * missing objects are all reserved by somebody stays undecided, holding nothing, until
- * they are committed, the last reservation is given up, or its time is over.
+ * missing objects are all reserved by somebody, or on their way from a peer, stays undecided,
+ * holding nothing, until they are there, the last of them is given up, or its time is over.
  * daemon/load.c grants what was decided. Loop thread only.
  */
 #pragma once

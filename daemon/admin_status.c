@@ -3,6 +3,7 @@
 
 #include "daemon/admin_status.h"
 #include "daemon/daemon.h"
+#include "daemon/peers.h"
 #include "storage/remote.h"
 
 static const char *phase_name(enum daemon_phase phase)
@@ -180,6 +181,16 @@ static json_t *operations(const struct metrics *metrics)
         return all;
 }
 
+/* What others may do to memory here, and want. */
+static json_t *rdma(const struct metrics *metrics)
+{
+        return json_pack("{s:I, s:I, s:I, s:I}", "connections",
+                         (json_int_t)metrics->rdma_connections, "windows_bound",
+                         (json_int_t)metrics->rdma_windows_bound, "peer_leased_bytes",
+                         (json_int_t)metrics->peer_leased_bytes, "peer_wanted_objects",
+                         (json_int_t)metrics->peer_wanted_objects);
+}
+
 json_t *admin_status(struct daemon *daemon, const json_t *arguments)
 {
         const struct metrics *metrics = &daemon->metrics;
@@ -196,7 +207,7 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
                 json_array_append_new(tiers, remote_tier(daemon));
         return json_pack(
                 "{s:b, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                "s:I, s:I, s:o, s:o}",
+                "s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
                 "ok", 1, "version", KVTIER_VERSION, "phase", phase_name(daemon->phase), "boot_id",
                 boot_id, "uptime_seconds", metrics->uptime_seconds, "sessions",
                 (json_int_t)metrics->sessions, "pending", (json_int_t)metrics->sessions_pending,
@@ -210,7 +221,10 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
                 (json_int_t)metrics->stored_bytes_total, "loaded_bytes",
                 (json_int_t)metrics->loaded_bytes_total, "unaligned_tokens",
                 (json_int_t)metrics->unaligned_tokens_total, "tiers", tiers, "operations",
-                operations(metrics));
+                operations(metrics), "peers", peers_status(daemon), "rdma", rdma(metrics),
+                "checksums",
+                json_pack("{s:I, s:f}", "bytes", (json_int_t)metrics->checksum_bytes_total,
+                          "seconds", metrics->checksum_seconds_total));
 }
 
 static const char *state_name(const struct session *session)

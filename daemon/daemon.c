@@ -17,6 +17,7 @@
 #include "daemon/listener.h"
 #include "daemon/load.h"
 #include "daemon/notify.h"
+#include "daemon/peers.h"
 #include "daemon/pin_table.h"
 #include "daemon/rdma_port.h"
 #include "daemon/removal.h"
@@ -106,6 +107,7 @@ static void close_parts(struct daemon *daemon)
                 cache_deinit(&daemon->cache);
                 leases_deinit(&daemon->leases);
         }
+        peers_close(daemon);
         daemon_port_close(daemon);
         tiers_close(daemon, on_tiers_closed, daemon);
 }
@@ -136,6 +138,7 @@ static void stop(struct daemon *daemon, const char *reason)
         presence_table_set_state(daemon->cache.presence, PRESENCE_STOPPED);
         listener_close(daemon);
         daemon_port_stop(daemon);
+        peers_stop(daemon);
         verify_cancel(daemon);
         removal_cancel(daemon);
         admin_pool_cancel(daemon, NULL);
@@ -152,7 +155,8 @@ static void stop(struct daemon *daemon, const char *reason)
 static bool is_quiet(const struct daemon *daemon)
 {
         return TAILQ_EMPTY(&daemon->sessions) && daemon_port_is_quiet(daemon) &&
-               !daemon->verify && daemon->recovered && admin_pool_is_quiet(daemon) &&
+               peers_are_quiet(daemon) && !daemon->verify && daemon->recovered &&
+               admin_pool_is_quiet(daemon) &&
                transfers_are_idle(&daemon->cache.transfers) && !daemon->cache.n_forgetting &&
                !daemon->cache.n_syncing;
 }
@@ -168,6 +172,7 @@ static void on_turn(uv_check_t *check)
         removal_go_on(daemon);
         marks_go_on(daemon);
         prefetches_go_on(daemon);
+        peers_go_on(daemon);
         verify_go_on(daemon);
         if (daemon->phase == DAEMON_DRAINING && tiers_are_drained(daemon))
                 stop(daemon, "drained");
@@ -331,6 +336,7 @@ static void on_heartbeat(uv_timer_t *timer)
         listener_resume(daemon);
         sessions_expire(daemon, now_ns);
         daemon_port_expire(daemon, now_ns);
+        peers_expire(daemon, now_ns);
         admin_explain_expire(daemon, now_ns);
         serve_when_ready(daemon);
 }
@@ -481,6 +487,8 @@ static int start(struct daemon *daemon, bool format, struct why *why)
                 r = daemon_port_open(daemon, why);
         if (!r)
                 daemon_port_serve(daemon, REMOTE_SESSION, session_remote_accept);
+        if (!r)
+                r = peers_open(daemon);
         if (!r)
                 r = open_host(daemon);
         if (r)

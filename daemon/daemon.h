@@ -28,6 +28,7 @@
 #include "proto/wire.h"
 
 struct daemon_port;
+struct peers;
 struct pool_question;
 struct recent_question;
 TAILQ_HEAD(recent_question_list, recent_question);
@@ -80,6 +81,7 @@ struct daemon {
         struct pool_question *pool_questions[2]; /* kvtierctl pool, pool gc: one each */
         struct marks marks;
         struct prefetches prefetches;
+        struct peers *peers; /* NULL: no port */
         struct recent_question_list questions; /* of kvtierctl why, to sessions */
         uint32_t n_questions;
         uint64_t last_ticket; /* of a question */

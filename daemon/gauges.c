@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The gauges: what is true now, read from the parts just before a rendering. */
 #include "daemon/daemon.h"
+#include "daemon/peers.h"
 #include "daemon/rdma_port.h"
 #include "storage/remote.h"
 
@@ -170,4 +171,5 @@ void daemon_refresh_metrics(struct daemon *daemon)
         refresh_sessions(daemon);
         refresh_pins(daemon);
         daemon_port_refresh(daemon);
+        peers_refresh(daemon);
 }

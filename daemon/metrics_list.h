@@ -63,7 +63,7 @@
                                                                                                    \
         X(tier_capacity_bytes, GAUGE, TIER, "Room for objects.")                                   \
         X(tier_used_bytes, GAUGE, TIER, "Room taken, headers and rounding included.")              \
-        X(tier_payload_bytes, GAUGE, TIER, "Bytes of the objects there, as they are stored.")      \
+        X(tier_payload_bytes, GAUGE, TIER, "Bytes of the objects there.")                          \
         X(tier_objects, GAUGE, TIER, "Objects there.")                                             \
         X(tier_pinned_bytes, GAUGE, TIER, "Room of objects that pins keep from eviction.")         \
         X(tier_pinned_limit_bytes, GAUGE, TIER, "Most that pins may keep there.")                  \
@@ -130,6 +130,23 @@
         X(presence_entries, GAUGE, NONE, "Entries of the presence table in use.")                  \
         X(presence_capacity_entries, GAUGE, NONE, "Entries of the presence table.")                \
         X(presence_refused_total, COUNTER, NONE, "Entries that found no place in it.")             \
+                                                                                                   \
+        X(peers, GAUGE, NONE, "Other nodes that may be asked for objects.")                        \
+        X(peers_connected, GAUGE, NONE, "Of these, those that a connection is open to.")           \
+        X(peer_asked_objects_total, COUNTER, NONE, "Objects asked of peers.")                      \
+        X(peer_expected_objects, GAUGE, NONE, "Of these, those that are not here or given up.")    \
+        X(peer_read_objects_total, COUNTER, NONE, "Objects read from peers and verified.")         \
+        X(peer_read_bytes_total, COUNTER, NONE, "Bytes of those.")                                 \
+        X(peer_read_misses_total, COUNTER, NONE, "Objects asked of peers that did not have them.") \
+        X(peer_read_corrupt_objects_total, COUNTER, NONE,                                          \
+          "Objects read from peers that failed verification, or failed it there.")                 \
+        X(peer_read_failures_total, COUNTER, NONE,                                                 \
+          "Objects that did not come: no room, too late, no connection, cancelled.")               \
+        X(peer_read_seconds, HISTOGRAM, NONE, "Time from an offer to the verified object.")        \
+        X(peer_served_objects_total, COUNTER, NONE, "Objects offered to peers.")                   \
+        X(peer_served_bytes_total, COUNTER, NONE, "Bytes of those.")                               \
+        X(peer_wanted_objects, GAUGE, NONE, "Objects that peers wait for.")                        \
+        X(peer_leased_bytes, GAUGE, NONE, "Host bytes leased for peers to read.")                  \
                                                                                                    \
         X(rdma_connections, GAUGE, NONE, "RDMA connections that are open.")                        \
         X(rdma_queue_pairs, GAUGE, NONE, "Queue pairs that the devices hold for us.")              \

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/placement_cold.h"
 
-void placement_cold_begin(struct placement_cold *walk, struct index *index, enum index_tier tier)
+void placement_cold_begin(struct placement_cold *walk, struct index *index)
 {
         const struct placement_order *order = index_order(index);
-        const struct placement_share *share = &order->hybrid.shares[tier];
-        const struct index_boundary *first = placement_next(index, tier, NULL);
+        const struct placement_share *share = &order->hybrid.shares[INDEX_HOST];
+        const struct index_boundary *first = placement_next(index, INDEX_HOST, NULL);
 
         walk->index = index;
-        walk->tier = tier;
         walk->lru = first ? index_boundary_id(index, first) : INDEX_NONE;
         for (int list = PLACEMENT_UNPROVEN; list <= PLACEMENT_PROVEN; list++) {
                 walk->states[list] = share->queues[list].oldest;
@@ -22,7 +21,7 @@ static struct index_boundary *at(struct placement_cold *walk, uint32_t id)
         return id ? index_boundary_at(walk->index, id) : NULL;
 }
 
-static bool kv_is_below(struct index *index, struct index_boundary *boundary, enum index_tier tier)
+static bool kv_is_below(struct index *index, struct index_boundary *boundary)
 {
         const struct placement_victim kv = {.boundary = boundary, .part = PLACEMENT_KV};
 
@@ -30,10 +29,8 @@ static bool kv_is_below(struct index *index, struct index_boundary *boundary, en
                 const struct index_object *object = index_object_at(index, id);
 
                 id = object->next;
-                if (index_object_is_in(object, tier) && placement_takes(index, &kv, object) &&
-                    !(tier == INDEX_HOST
-                              ? object->place.claim || object->flags & INDEX_WRITING
-                              : object->flags & (INDEX_REMOTE_HERE | INDEX_WRITING_POOL)))
+                if (object->host != INDEX_NONE && placement_takes(index, &kv, object) &&
+                    !object->place.claim && !(object->flags & INDEX_WRITING))
                         return false;
         }
         return true;
@@ -42,7 +39,7 @@ static bool kv_is_below(struct index *index, struct index_boundary *boundary, en
 /* A state and the KV above it: what is its own, and what has no copy below. */
 static void take_path(struct placement_cold *walk, uint32_t state)
 {
-        const struct placement_link *links = index_order(walk->index)->links[walk->tier];
+        const struct placement_link *links = index_order(walk->index)->links[INDEX_HOST];
         struct index_boundary *each = at(walk, state);
 
         walk->path[0] = state;
@@ -51,7 +48,7 @@ static void take_path(struct placement_cold *walk, uint32_t state)
                 uint32_t id = each->parent;
 
                 each = at(walk, id);
-                if (links[id].children > 1 && kv_is_below(walk->index, each, walk->tier))
+                if (links[id].children > 1 && kv_is_below(walk->index, each))
                         return;
                 walk->path[walk->n_path++] = id;
         }
@@ -59,7 +56,7 @@ static void take_path(struct placement_cold *walk, uint32_t state)
 
 static uint32_t *next_state(struct placement_cold *walk)
 {
-        const struct placement_share *share = &index_order(walk->index)->hybrid.shares[walk->tier];
+        const struct placement_share *share = &index_order(walk->index)->hybrid.shares[INDEX_HOST];
         enum placement_list list = placement_hybrid_giving_list(
                 share, walk->n_states[PLACEMENT_UNPROVEN], walk->n_states[PLACEMENT_PROVEN]);
 
@@ -70,7 +67,7 @@ static void take_next_state(struct placement_cold *walk, uint32_t *state)
 {
         uint32_t id = *state;
 
-        *state = index_order(walk->index)->links[walk->tier][id].newer;
+        *state = index_order(walk->index)->links[INDEX_HOST][id].newer;
         walk->n_states[state - walk->states]--;
         take_path(walk, id);
 }
@@ -91,7 +88,7 @@ struct placement_victim placement_cold_next(struct placement_cold *walk)
         }
         if (lru.boundary) {
                 const struct index_boundary *newer =
-                        placement_next(walk->index, walk->tier, lru.boundary);
+                        placement_next(walk->index, INDEX_HOST, lru.boundary);
 
                 walk->lru = newer ? index_boundary_id(walk->index, newer) : INDEX_NONE;
         }

@@ -7,6 +7,7 @@
 #include "daemon/assembly.h"
 #include "daemon/daemon.h"
 #include "daemon/load.h"
+#include "daemon/peers.h"
 #include "daemon/prefetch.h"
 
 /* On their way at a time: enough for a fast device, little against what acquires may want. */
@@ -22,7 +23,9 @@ struct prefetch_item {
         struct prefetch *prefetch;
         struct host_copy *copy; /* that is waited for; else NULL */
         struct wire_key_item key;
-        uint32_t status; /* PENDING: not done */
+        struct peer_fetch *fetch; /* that brings it, while it does; else NULL */
+        bool is_missing;          /* here: nothing is to be looked at any more */
+        uint32_t status;          /* PENDING: not done */
         uint64_t bytes;  /* of moving_bytes */
 };
 
@@ -32,7 +35,6 @@ struct prefetch {
         struct session *session; /* NULL: gone, or answered */
         uint64_t request;
         uint16_t layout;
-        bool has_hint;
         uint64_t bytes;  /* of host memory, for what was found so far */
         uint32_t next;   /* item to be looked at */
         uint32_t n_left; /* items that are not done */
@@ -90,16 +92,29 @@ static void end_item(struct prefetch_item *item, uint32_t status)
         if (item->status == KVT_WIRE_PENDING)
                 item->status = status;
         item->copy = NULL;
+        item->fetch = NULL;
         prefetches->moving_bytes -= item->bytes;
         item->bytes = 0;
         item->prefetch->n_left--;
 }
 
+static void cancel_fetch(struct prefetch *prefetch, struct peer_fetch *fetch)
+{
+        peer_fetch_cancel(fetch);
+        for (uint32_t i = 0; i < prefetch->n; i++)
+                if (prefetch->items[i].fetch == fetch)
+                        end_item(&prefetch->items[i], KVT_WIRE_CANCELLED);
+}
+
 /* What has not begun to move never will; what moves is told to nobody. */
 static void give_up(struct prefetch *prefetch)
 {
+        for (uint32_t i = 0; i < prefetch->n; i++)
+                if (prefetch->items[i].fetch)
+                        cancel_fetch(prefetch, prefetch->items[i].fetch);
         for (; prefetch->next < prefetch->n; prefetch->next++)
-                end_item(&prefetch->items[prefetch->next], KVT_WIRE_CANCELLED);
+                if (!prefetch->items[prefetch->next].is_missing)
+                        end_item(&prefetch->items[prefetch->next], KVT_WIRE_CANCELLED);
         for (uint32_t i = 0; i < prefetch->n; i++)
                 if (prefetch->items[i].status == KVT_WIRE_PENDING)
                         prefetch->items[i].status = KVT_WIRE_CANCELLED;
@@ -158,8 +173,10 @@ static void look_at(struct prefetch_item *item)
         struct index_object *object = find(prefetch, &item->key);
         struct host_copy *arriving;
 
+        if (item->is_missing)
+                return;
         if (!object) {
-                end_item(item, prefetch->has_hint ? KVT_WIRE_UNSUPPORTED : KVT_WIRE_MISS);
+                end_item(item, KVT_WIRE_MISS);
                 return;
         }
         prefetch->bytes += host_copy_space(object->raw_bytes);
@@ -176,6 +193,63 @@ static void look_at(struct prefetch_item *item)
                 wait_for(item, arriving);
         else
                 promote(item, object);
+}
+
+/* ---- from a peer ---- */
+
+static void on_fetched(void *user, uint32_t status)
+{
+        struct prefetch_item *item = user;
+
+        end_item(item, status);
+        end_when_done(item->prefetch);
+}
+
+/* Asks for the wants, or ends their items. */
+static void ask(struct prefetch *prefetch, struct peer *peer, struct peer_fetch_options *options)
+{
+        while (options->n) {
+                struct peer_fetch *fetch = NULL;
+                uint32_t n = 1, status = KVT_WIRE_UNSUPPORTED;
+
+                if (peer)
+                        status = peer_fetch_start(peer, options, &n, &fetch);
+                for (uint32_t i = 0; i < n; i++) {
+                        struct prefetch_item *item = options->wants[i].user;
+
+                        item->fetch = fetch;
+                        if (status)
+                                end_item(item, status);
+                }
+                options->wants += n;
+                options->n -= n;
+        }
+        daemon_wake(prefetch->daemon);
+}
+
+/* What is not here at all is asked of the peer, before anything moves. */
+static void ask_for_missing(struct prefetch *prefetch, const struct assembly *assembly)
+{
+        const struct session *session = prefetch->session;
+        _cleanup_free_ struct peer_want *wants = calloc(prefetch->n, sizeof(*wants));
+        struct peer_fetch_options options = {
+                .layout = prefetch->layout,
+                .description = session->description,
+                .wants = wants,
+                .timeout_ns = assembly->batch.timeout_ns,
+                .on_end = on_fetched,
+        };
+
+        for (uint32_t i = 0; wants && i < prefetch->n; i++) {
+                struct prefetch_item *item = &prefetch->items[i];
+
+                if (find(prefetch, &item->key))
+                        continue;
+                item->is_missing = true;
+                wants[options.n++] = (struct peer_want){item->key.boundary, item->key.group,
+                                                        item->key.shard, item};
+        }
+        ask(prefetch, peers_find(prefetch->daemon, assembly->hint), &options);
 }
 
 /* ---- requests ---- */
@@ -229,7 +303,6 @@ static struct prefetch *prefetch_new(struct session *session, const struct assem
         prefetch->session = session;
         prefetch->request = assembly->request;
         prefetch->layout = session->layout;
-        prefetch->has_hint = *assembly->hint;
         prefetch->n = prefetch->n_left = assembly->n;
         for (uint32_t i = 0; i < assembly->n; i++)
                 prefetch->items[i] = (struct prefetch_item){.prefetch = prefetch,
@@ -270,6 +343,8 @@ void prefetch_request(struct session *session, const struct wire_batch *batch)
                 prefetch = prefetch_new(session, assembly);
         if (prefetch) {
                 touch_all(prefetch);
+                if (*assembly->hint)
+                        ask_for_missing(prefetch, assembly);
                 daemon_wake(session->daemon);
         } else {
                 refuse(session, assembly, status);

@@ -3,10 +3,11 @@
  * Prefetch: objects that a request will acquire soon come into host memory while it waits in
  * the engine's queue.
  *
- * What lies in a lower tier is promoted by the ordinary transfer (daemon/transfer.h). Nothing
- * is leased: what has come up stays as long as anything else that was just touched. So that
- * prefetches take the device from no acquire, only so many of their bytes move at a time; and
- * one that asks for more than can be leased would evict its own beginning: that part is TOO_LARGE.
+ * What lies in a lower tier is promoted by the ordinary transfer (daemon/transfer.h), what is in
+ * none is asked of the peer that the hint names (daemon/peer_read.h), at once. Nothing is leased:
+ * what has come up stays as long as anything else that was just touched. So that prefetches take
+ * the device from no acquire, only so many of their bytes move at a time; and one that asks for
+ * more than can be leased would evict its own beginning: that part is TOO_LARGE.
  *
  * A request is answered once, when each of its objects is here or will not be. One that is
  * cancelled, or whose session goes, starts nothing more; what moves comes to its end.

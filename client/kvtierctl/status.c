@@ -80,6 +80,32 @@ static void add_tier(struct table *table, const json_t *tier)
         table_add(table, "%s", json_bool(tier, "degraded") ? "degraded" : "ok");
 }
 
+/* Nothing where the configuration names none. */
+static int print_peers(const json_t *peers)
+{
+        struct table table;
+        const json_t *peer;
+        size_t i;
+        int r;
+
+        if (!json_array_size(peers))
+                return STATUS_OK;
+        table_init(&table, "PEER ADDRESS STATE #READ #BYTES LAST-END");
+        json_array_foreach(peers, i, peer)
+        {
+                table_add(&table, "%s", json_text(peer, "name"));
+                table_add(&table, "%s", json_text(peer, "address"));
+                table_add(&table, "%s", json_text(peer, "state"));
+                table_add(&table, "%s", text_count(json_u64(peer, "read_objects")));
+                table_add(&table, "%s", text_bytes(json_u64(peer, "read_bytes")));
+                table_add(&table, "%s", json_text(peer, "why"));
+        }
+        putchar('\n');
+        r = table_print(&table, stdout);
+        table_deinit(&table);
+        return r ? STATUS_NEGATIVE : STATUS_OK;
+}
+
 /* What the codec made of what went down since the start. */
 static void print_codec(const json_t *tier)
 {
@@ -163,5 +189,6 @@ int status_command(struct context *context, int argc, char **argv)
         print_head(status);
         print_pins(status);
         print_refused(status);
-        return print_tiers(json_object_get(status, "tiers"));
+        r = print_tiers(json_object_get(status, "tiers"));
+        return r ? r : print_peers(json_object_get(status, "peers"));
 }
