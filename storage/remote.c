@@ -26,6 +26,8 @@ void remote_break(struct remote *remote, int result)
         if (remote->is_broken || !result)
                 return;
         remote->is_broken = true;
+        remote_release_forgets(remote);
+        remote_wake(remote);
         remote_notice(remote,
                       "the index of the pool failed: %s. Nothing is stored there until the next "
                       "start; what is known is read",
@@ -101,6 +103,8 @@ static void on_turn(uv_idle_t *turn)
         remote_announce_going(remote);
         remote_tell_vanished(remote);
         remote_journal_work(remote);
+        if (remote->is_broken)
+                remote_end_appends(remote, -EIO);
         remote_start_removes(remote);
         remote_tell_freed(remote);
         if (remote->is_held) {

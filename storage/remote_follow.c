@@ -79,8 +79,8 @@ static void end_round(struct remote_follow *follow)
         struct remote *remote = follow->remote;
 
         follow->is_active = false;
-        if (remote->is_rebuilding && remote->is_own_read && !remote->is_closing)
-                remote_rebuild(remote);
+        if (!remote->is_surveyed && remote->is_own_read && !remote->is_closing)
+                remote_survey(remote);
         remote_journal_work(remote);
         remote_retry_soon(remote);
         if (follow->is_wanted)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What is learned from journals: read by remote_follow.c, obeyed by remote_apply.c, with
- * remote_replaced.c for what replacing commits said, remote_rebuild.c for our own bundles
- * when the index was lost, remote_layouts.c for layouts. Private to the remote tier.
+ * remote_replaced.c for what replacing commits said, remote_survey.c for our own bundles in
+ * the pool, remote_layouts.c for layouts. Private to the remote tier.
  *
  * Order. Within a journal segments are read in theirs. Across journals: a segment whose
  * writer had read others waits for these, so that what replaces an object is obeyed before
@@ -100,8 +100,8 @@ void remote_replaced_deinit(struct remote *remote);
 int remote_replaced_restore(struct remote *remote, const void *key, size_t key_bytes,
                             const void *value, size_t value_bytes);
 
-/* remote_rebuild.c: goes on after each round of reading, until it is done. */
-void remote_rebuild(struct remote *remote);
+/* remote_survey.c: begun after each round of reading, until it has succeeded. */
+void remote_survey(struct remote *remote);
 
 /* remote_layouts.c */
 int remote_keep_layout(struct tier *tier, const struct tier_layout *layout);

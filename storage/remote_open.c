@@ -154,7 +154,7 @@ static int begin_index(struct remote *remote, struct why *why)
         if (remote->is_rebuilding)
                 remote_notice(remote, "the index of the pool is new; what this node stored is "
                                       "learned from its journal before it stores more");
-        remote->next_bundle = remote->next_segment = 1;
+        remote->next_bundle = remote->first_new_bundle = remote->next_segment = 1;
         remote_put_meta(remote, &changes);
         remote_change(remote, &changes, true, NULL);
         return 0;
@@ -179,7 +179,7 @@ static int take_meta(struct remote *remote, const struct remote_index_meta *meta
         if (r)
                 return r;
         remote->is_rebuilding = meta->is_rebuilding;
-        remote->next_bundle = meta->next_bundle;
+        remote->next_bundle = remote->first_new_bundle = meta->next_bundle;
         remote->first_segment = meta->first_segment;
         remote->next_segment = meta->next_segment;
         remote->own->read_to = meta->is_rebuilding ? 0 : meta->next_segment - 1;

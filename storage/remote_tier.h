@@ -62,6 +62,7 @@ struct remote {
         struct remote_map map;
         struct remote_node *own;
         uint64_t next_bundle;
+        uint64_t first_new_bundle; /* of this run */
 
         uv_idle_t turn;    /* what callbacks may not do from inside a call */
         uv_timer_t linger; /* of bundles */
@@ -71,7 +72,8 @@ struct remote {
         uint32_t n_handles;
         uint32_t n_busy; /* pool requests, works and changes of the index that go on */
         bool is_recovered, is_rebuilding, is_closing, is_broken, is_paused, is_full;
-        bool is_listing;  /* our bundles, for the rebuilt index */
+        bool is_listing;  /* our bundles in the pool */
+        bool is_surveyed; /* they were listed since the start */
         bool is_own_read; /* what lies in the pool of our journal is known */
         bool is_held;     /* closing: by the turn that has not come yet */
         uint64_t opened_ns;

@@ -173,6 +173,31 @@ START_TEST(a_death_at_any_moment_loses_and_leaks_nothing)
 }
 END_TEST
 
+START_TEST(a_bundle_that_nobody_knows_is_removed)
+{
+        struct driver_object objects[2] = {driver_object(1, 10000), driver_object(2, 20000)};
+        char first[POOL_NAME_MAX], second[POOL_NAME_MAX];
+
+        use(nodes_new(1));
+        node_open(fixture, 0);
+        ck_assert_int_eq(driver_write(&a->driver, &objects[0]), 0);
+        ck_assert(fake_pool_name(fixture->pool, "bundle/", 0, first));
+        ck_assert_int_eq(driver_write(&a->driver, &objects[1]), 0);
+        ck_assert(fake_pool_name(fixture->pool, "bundle/", 1, second));
+        ck_assert_int_eq(driver_forget(&a->driver, &objects[0], false), 0);
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        ck_assert(!fake_pool_has(fixture->pool, first));
+        fake_pool_copy(fixture->pool, second, first); /* it arrived late */
+        ck_assert_uint_eq(node_open(fixture, 0), 1);
+        nodes_settle(fixture);
+        nodes_run_until(fixture, is_as_counted, NULL);
+        ck_assert(!fake_pool_has(fixture->pool, first));
+        ck_assert(fake_pool_has(fixture->pool, second));
+        nodes_free(fixture);
+}
+END_TEST
+
 /* ---- the index is lost ---- */
 
 static bool is_rebuilt(void *user)
@@ -425,6 +450,7 @@ int main(void)
         tcase_add_loop_test(tcase, a_death_before_any_request_loses_and_leaks_nothing, 0,
                             KILL_POINTS);
         tcase_add_loop_test(tcase, a_death_at_any_moment_loses_and_leaks_nothing, 0, KILL_MOMENTS);
+        tcase_add_test(tcase, a_bundle_that_nobody_knows_is_removed);
         tcase_add_test(tcase, a_node_that_lost_its_index_owns_its_bundles_all_the_same);
         tcase_add_test(tcase, rebuilding_survives_a_pool_that_fails_on_the_way);
         tcase_add_test(tcase, rebuilding_finds_what_is_missing_and_what_nobody_knows);
