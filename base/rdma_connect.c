@@ -11,6 +11,7 @@
 #define DEPTH_MAX      16u  /* READs at a time: enough for any distance within a building */
 #define OPERATIONS_MAX 128u /* work requests of transfers and grants in the send queue */
 #define RETRIES        7
+#define ACK_TIMEOUT    16 /* 4.096 us * 2^16 = 268 ms, before a packet is sent again */
 
 /* What a server that rejects puts in the private data, behind which the fabric pads. */
 struct rejection {
@@ -40,7 +41,7 @@ static int create_cq(struct rdma_connection *connection)
         struct rdma_device *device = connection->device;
         int n = (int)(connection->n_slots + connection->n_send_max);
 
-        connection->cq = ibv_create_cq(device->context, n, connection, device->channel, 0);
+        connection->cq = ibv_create_cq(device->context, n, NULL, device->channel, 0);
         if (!connection->cq)
                 return err_raise(-errno);
         rdma_count(connection->port, completion_queues, 1);
@@ -123,6 +124,17 @@ static int find_device(struct rdma_connection *connection)
         return connection->device ? 0 : err_raise(-ENODEV);
 }
 
+/*
+ * The default takes seconds, in which nothing moves after a lost packet. With the retries it
+ * is two seconds until a device gives its peer up. Kernels before 5.1 do not know the option.
+ */
+static void set_patience(struct rdma_cm_id *id)
+{
+        uint8_t timeout = ACK_TIMEOUT;
+
+        rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
+}
+
 static void set_depths(const struct rdma_device *device, struct rdma_conn_param *param)
 {
         uint8_t reads = smaller(DEPTH_MAX, (uint32_t)device->attr.max_qp_init_rd_atom);
@@ -169,6 +181,7 @@ void rdma_connect_start(struct job *job)
                 cannot(connection, "making an RDMA id", errno);
                 return;
         }
+        set_patience(connection->id);
         if (rdma_resolve_addr(connection->id,
                               is_from_anywhere ? NULL : (struct sockaddr *)&aim->source,
                               (struct sockaddr *)&aim->address, remaining_ms(connection)))
@@ -302,6 +315,7 @@ void rdma_connect_request(struct rdma_listener *listener, struct rdma_cm_id *id,
         memcpy(&connection->peer_address, rdma_get_peer_addr(id),
                rdma_address_bytes(rdma_get_peer_addr(id)));
         id->context = connection;
+        set_patience(id);
         LIST_INSERT_HEAD(&port->connections, connection, link);
         set_timer(connection, port->options.handshake_ns);
         accept_id(connection, param);

@@ -2,6 +2,9 @@
 /*
  * Memory: regions registered with the devices, grants of parts of them to a peer, and transfers
  * between them and what a peer has granted. base/rdma.h says which thread.
+ *
+ * A window is what the device makes of it. Linux's soft-RoCE (rdma_rxe, 6.1) holds a peer to the
+ * connection, the kind of access and the life of a window, but only to the bounds of its region.
  */
 #pragma once
 

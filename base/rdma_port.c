@@ -51,14 +51,28 @@ static void take_cm_events(struct rdma_port *port)
                 take_cm_event(port, event);
 }
 
-static void take_completions(struct rdma_device *device)
+/* Looked up: a queue that a device did not let go may still ring for a connection that has gone. */
+static struct rdma_connection *find_connection(struct rdma_port *port, const struct ibv_cq *cq)
+{
+        struct rdma_connection *connection;
+
+        LIST_FOREACH(connection, &port->connections, link)
+                if (connection->cq == cq)
+                        return connection;
+        return NULL;
+}
+
+static void take_completions(struct rdma_port *port, struct rdma_device *device)
 {
         struct ibv_cq *cq;
-        void *connection;
+        void *ignored;
 
-        while (!ibv_get_cq_event(device->channel, &cq, &connection)) {
+        while (!ibv_get_cq_event(device->channel, &cq, &ignored)) {
+                struct rdma_connection *connection = find_connection(port, cq);
+
                 ibv_ack_cq_events(cq, 1);
-                rdma_queue_poll(connection);
+                if (connection)
+                        rdma_queue_poll(connection);
         }
 }
 
@@ -115,7 +129,7 @@ static void wait_for_events(struct rdma_port *port, bool is_spinning)
                 take_cm_events(port);
         for (uint32_t i = 0; i < port->n_devices; i++) {
                 if (fds[2 + 2 * i].revents)
-                        take_completions(&port->devices[i]);
+                        take_completions(port, &port->devices[i]);
                 if (fds[3 + 2 * i].revents)
                         take_async_events(&port->devices[i]);
         }

@@ -100,8 +100,11 @@ static void take_failure(struct rdma_connection *connection, const struct ibv_wc
 static bool poll_once(struct rdma_connection *connection)
 {
         struct ibv_wc completions[POLLED_AT_ONCE];
-        int n = ibv_poll_cq(connection->cq, POLLED_AT_ONCE, completions);
+        int n;
 
+        if (connection->state == RDMA_CONNECTION_BROKEN)
+                return false;
+        n = ibv_poll_cq(connection->cq, POLLED_AT_ONCE, completions);
         if (n < 0)
                 rdma_connection_break(connection, RDMA_END_DEVICE, "polling a completion queue");
         for (int i = 0; i < n && connection->state != RDMA_CONNECTION_BROKEN; i++) {
@@ -110,7 +113,7 @@ static bool poll_once(struct rdma_connection *connection)
                 else
                         take_failure(connection, &completions[i]);
         }
-        return n > 0 && connection->state != RDMA_CONNECTION_BROKEN;
+        return n > 0;
 }
 
 void rdma_queue_poll(struct rdma_connection *connection)

@@ -8,6 +8,7 @@
 #include "storage/remote_gc_state.h"
 
 static void next_segment(struct remote_gc *gc);
+static void tell_replaced(struct remote_gc *gc);
 
 /* ---- removal of the page's names ---- */
 
@@ -85,23 +86,6 @@ static void remove_page(struct remote_gc *gc)
 
 /* ---- what is told in our journal ---- */
 
-static int add_record(struct remote_gc *gc, const struct journal_record *record)
-{
-        struct journal_record *grown;
-        uint32_t size;
-
-        if (gc->n_records == gc->records_size) {
-                size = gc->records_size ? 2 * gc->records_size : REMOTE_GC_PAGE;
-                grown = reallocarray(gc->records, size, sizeof(*grown));
-                if (!grown)
-                        return err_raise(-ENOMEM);
-                gc->records = grown;
-                gc->records_size = size;
-        }
-        gc->records[gc->n_records++] = *record;
-        return 0;
-}
-
 static void on_appended(void *user, int result)
 {
         struct remote_gc *gc = user;
@@ -114,7 +98,7 @@ static void on_appended(void *user, int result)
         else if (gc->phase == GC_BUNDLES)
                 remove_page(gc);
         else
-                next_segment(gc);
+                tell_replaced(gc);
 }
 
 static void append(struct remote_gc *gc)
@@ -138,63 +122,104 @@ void remote_gc_enter(struct remote_gc *gc, enum remote_gc_phase phase)
 
 static void on_bundles(struct remote_gc *gc, bool more)
 {
-        struct journal_record record = {.kind = JOURNAL_DELETED};
-        int r = 0;
-
         remote_gc_keep_named(gc, "bundle");
         if (!gc->n_names) {
                 remote_gc_enter(gc, GC_REPLACED);
                 return;
         }
-        gc->n_records = 0;
-        for (uint32_t i = 0; i < gc->n_names && !r; i++) {
-                bundle_name_parse(gc->names[i], &record.bundle);
-                r = add_record(gc, &record);
+        for (gc->n_records = 0; gc->n_records < gc->n_names; gc->n_records++) {
+                struct journal_record *record = &gc->records[gc->n_records];
+
+                *record = (struct journal_record){.kind = JOURNAL_DELETED};
+                bundle_name_parse(gc->names[gc->n_records], &record->bundle);
         }
-        if (r)
-                remote_gc_fail(gc, r, "a page of bundles");
-        else
-                append(gc);
+        append(gc);
 }
 
 static bool see_record(void *user, const struct journal_record *record)
 {
-        struct journal_record told = {.kind = JOURNAL_REPLACED, .key = record->key};
         struct remote_gc *gc = user;
+        struct object_key *grown;
+        uint32_t size;
 
-        if (record->kind == JOURNAL_REPLACED)
-                gc->removal_result = add_record(gc, &told);
-        return !gc->removal_result;
+        if (record->kind != JOURNAL_REPLACED)
+                return true;
+        if (gc->n_keys == gc->keys_size) {
+                size = gc->keys_size ? 2 * gc->keys_size : REMOTE_GC_PAGE;
+                grown = reallocarray(gc->keys, size, sizeof(*grown));
+                if (!grown) {
+                        gc->decoded = err_raise(-ENOMEM);
+                        return false;
+                }
+                gc->keys = grown;
+                gc->keys_size = size;
+        }
+        gc->keys[gc->n_keys++] = record->key;
+        return true;
+}
+
+/* On a worker: a segment is long. */
+static void take_apart(uv_work_t *work)
+{
+        struct remote_gc *gc = work->data;
+        uint8_t node[16];
+        uint64_t number = 0;
+        int r;
+
+        journal_name_parse(gc->name, node, &number);
+        r = journal_segment_decode(gc->bytes, gc->n_bytes, node, number, see_record, gc,
+                                   &gc->result.why);
+        if (!gc->decoded)
+                gc->decoded = r;
+}
+
+static void on_taken_apart(uv_work_t *work, int status)
+{
+        struct remote_gc *gc = work->data;
+        int r = status < 0 ? status : gc->decoded;
+
+        if (remote_gc_is_over(gc))
+                return;
+        if (r == JOURNAL_E_NEWER) {
+                remote_gc_finish(gc, REMOTE_GC_E_NEWER);
+        } else if (r == -ENOMEM || status < 0) {
+                remote_gc_fail(gc, r, gc->name);
+        } else {
+                gc->result.damaged += r != 0;
+                *gc->result.why.text = '\0';
+                tell_replaced(gc);
+        }
 }
 
 static void on_segment(struct pool_get *get, int result, uint64_t n_bytes)
 {
         struct remote_gc *gc = get->user;
-        uint8_t node[16];
-        uint64_t number = 0;
         int r;
 
         if (remote_gc_is_over(gc))
                 return;
-        if (result && result != -ENOENT) {
-                remote_gc_fail(gc, result, gc->name);
+        if (result == -ENOENT) {
+                next_segment(gc);
                 return;
         }
-        journal_name_parse(gc->name, node, &number);
-        gc->removal_result = 0;
-        r = result ? 0
-                   : journal_segment_decode(gc->bytes, n_bytes > get->length ? 0 : n_bytes, node,
-                                            number, see_record, gc, &gc->result.why);
-        if (r == JOURNAL_E_NEWER) {
-                remote_gc_finish(gc, REMOTE_GC_E_NEWER);
-                return;
-        }
-        if (r == -ENOMEM || gc->removal_result) {
-                remote_gc_fail(gc, -ENOMEM, gc->name);
-                return;
-        }
-        gc->result.damaged += r != 0;
-        *gc->result.why.text = '\0';
+        gc->n_bytes = n_bytes > get->length ? 0 : n_bytes;
+        gc->n_keys = gc->next_key = 0;
+        gc->decoded = 0;
+        gc->work.data = gc;
+        r = result ? result
+                   : uv_queue_work(gc->options.loop, &gc->work, take_apart, on_taken_apart);
+        if (r)
+                remote_gc_fail(gc, r, gc->name);
+        else
+                gc->n_in_flight++;
+}
+
+/* The next keys of the segment, then the next segment. */
+static void tell_replaced(struct remote_gc *gc)
+{
+        for (; gc->n_records < REMOTE_GC_PAGE && gc->next_key < gc->n_keys; gc->n_records++)
+                gc->records[gc->n_records] = (struct journal_record){
+                        .kind = JOURNAL_REPLACED, .key = gc->keys[gc->next_key++]};
         if (gc->n_records)
                 append(gc);
         else

@@ -15,12 +15,15 @@
  * back what was replaced for nodes that have not read that yet. They are told again by the
  * taker, as "no bytes hold": what is dropped too much is a miss.
  *
- * The pool alone is spoken to, on the loop thread; nothing blocks.
+ * The pool alone is spoken to, on the loop thread; nothing blocks: segments are taken apart on
+ * a worker.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include <uv.h>
 
 #include "base/error.h"
 #include "storage/journal.h"
@@ -54,6 +57,7 @@ struct remote_gc_result {
 };
 
 struct remote_gc_options {
+        uv_loop_t *loop;
         struct pool *pool; /* outlives the collection */
         uint8_t own[16];   /* this node, and its host's name */
         const char *host;

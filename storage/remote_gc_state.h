@@ -66,8 +66,15 @@ struct remote_gc {
         char after[POOL_NAME_MAX]; /* REPLACED: the last segment of the page before */
         bool more;
 
-        struct journal_record *records;
-        uint32_t n_records, records_size;
+        struct journal_record records[REMOTE_GC_PAGE]; /* that are being told */
+        uint32_t n_records;
+
+        /* Of the segment that is taken apart. */
+        uv_work_t work;
+        int decoded;
+        uint64_t n_bytes;
+        struct object_key *keys; /* that it replaces */
+        uint32_t n_keys, keys_size, next_key;
         uint8_t *bytes; /* of a segment, lease or node */
         uint8_t small[JOURNAL_NODE_BYTES];
 };

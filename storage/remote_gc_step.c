@@ -22,7 +22,7 @@ void remote_gc_finish(struct remote_gc *gc, int outcome)
         assert(!gc->n_in_flight);
         gc->result.outcome = outcome;
         gc->options.on_end(gc->options.user, &gc->result);
-        free(gc->records);
+        free(gc->keys);
         free(gc->bytes);
         free(gc);
 }

@@ -30,7 +30,7 @@ struct data {
         uint32_t number_bytes;
 };
 
-static void die(const char *what)
+__attribute__((noreturn)) static void die(const char *what)
 {
         fprintf(stderr, "bench_encoding: %s\n", what);
         exit(1);

@@ -227,6 +227,7 @@ static void on_end(void *user, const struct remote_gc_result *result)
 static void start(struct taker *taker, int backend, uint8_t number)
 {
         struct remote_gc_options options = {
+                .loop = &loop,
                 .own = {number},
                 .host = "taker",
                 .older_than_s = 10,

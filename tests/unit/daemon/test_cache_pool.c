@@ -165,6 +165,60 @@ START_TEST(a_drain_leaves_to_nvme_what_is_written_there)
 }
 END_TEST
 
+/* NVMe is nearly full of what has left host memory, @n objects; nothing is in the pool. */
+static uint32_t fill_nvme(void)
+{
+        uint32_t n = 0;
+        struct tier_usage usage;
+
+        cache.offers.write = PLACEMENT_WRITE_OFF;
+        do {
+                ck_assert_int_eq(world_put(n, (uint8_t)n, false, NULL), 0);
+                wait_until(world_is_below(n));
+                cache_drop_host(&cache, world_find(n), METRICS_FOR_SPACE);
+                n++;
+                cache.nvme->ops.usage(cache.nvme, &usage);
+        } while (usage.capacity_bytes - usage.used_bytes > usage.capacity_bytes / 16);
+        return n;
+}
+
+START_TEST(what_nvme_will_evict_next_is_spilled_if_it_is_worth_it)
+{
+        uint32_t n = fill_nvme();
+
+        cache.offers.write = PLACEMENT_WRITE_COLD;
+        index_boundary_at(cache.index, world_find(1)->boundary)->flags |= INDEX_SEEN_TWICE;
+        transfers_pump(&cache);
+        wait_until(world_is_in_pool(1));
+        wait_until(transfers_are_idle(&cache.transfers));
+        ck_assert_ptr_null(world_copy(1));
+        ck_assert(world_is_below(1));
+        for (uint32_t i = 0; i < n; i++)
+                ck_assert(i == 1 || !world_is_in_pool(i));
+        cache_drop_place(&cache, world_find(1), INDEX_NVME, METRICS_FOR_SPACE);
+        assert_promoted(1, 1);
+}
+END_TEST
+
+START_TEST(nothing_is_spilled_while_the_pool_refuses_writes)
+{
+        fill_nvme();
+        cache.offers.write = PLACEMENT_WRITE_COLD;
+        cache.offers.all = true;
+        fake_tier_set_paused(cache.remote, true);
+        transfers_pump(&cache);
+        wait_until(cache.transfers.lanes[INDEX_REMOTE].paused);
+        wait_until(transfers_are_idle(&cache.transfers));
+        for (unsigned i = 0; i < 10; i++) {
+                transfers_pump(&cache);
+                ck_assert(transfers_are_idle(&cache.transfers));
+        }
+        fake_tier_set_paused(cache.remote, false);
+        transfers_tier_is_ready(&cache, INDEX_REMOTE);
+        wait_until(world_is_in_pool(0));
+}
+END_TEST
+
 /* ---- what comes back ---- */
 
 START_TEST(what_the_pool_alone_has_comes_back_equal_and_goes_to_nvme_again)
@@ -388,6 +442,8 @@ int main(void)
         tcase_add_test(tcase, the_cold_end_of_host_memory_goes_ahead_of_its_eviction);
         tcase_add_test(tcase, a_drain_writes_to_the_pool_what_nothing_else_keeps);
         tcase_add_test(tcase, a_drain_leaves_to_nvme_what_is_written_there);
+        tcase_add_test(tcase, what_nvme_will_evict_next_is_spilled_if_it_is_worth_it);
+        tcase_add_test(tcase, nothing_is_spilled_while_the_pool_refuses_writes);
         tcase_add_test(tcase, what_the_pool_alone_has_comes_back_equal_and_goes_to_nvme_again);
         tcase_add_test(tcase, what_nvme_cannot_read_comes_from_the_pool);
         tcase_add_test(tcase, what_both_cannot_read_is_a_miss_and_gone);

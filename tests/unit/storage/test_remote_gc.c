@@ -35,7 +35,8 @@ struct taker {
         struct remote_gc_result result;
         bool ended;
         uint32_t n_deleted, n_replaced;
-        bool told_late; /* a bundle or a record had gone before it was told */
+        uint32_t n_told_max; /* at once */
+        bool told_late;      /* a bundle or a record had gone before it was told */
         bool fails;
         uint64_t advance_s; /* the clock goes on so far with each page told */
 };
@@ -213,6 +214,8 @@ static int append_records(void *user, const struct journal_record *records, uint
         append->result = taker->fails ? -EIO : 0;
         for (uint32_t i = 0; i < n_records; i++)
                 look_at(taker, &records[i]);
+        if (n_records > taker->n_told_max)
+                taker->n_told_max = n_records;
         now_s += taker->advance_s;
         uv_timer_init(&loop, &append->timer);
         uv_timer_start(&append->timer, on_append_due, 0, 0);
@@ -232,6 +235,7 @@ static void on_end(void *user, const struct remote_gc_result *result)
 static void start(struct taker *taker, const uint8_t own[16])
 {
         struct remote_gc_options options = {
+                .loop = &loop,
                 .pool = taker->pool ? taker->pool : pool,
                 .host = own == first ? "host-1" : "host-2",
                 .older_than_s = LIMIT_S,
@@ -574,6 +578,32 @@ START_TEST(gc_broken_off_anywhere_goes_on_with_the_next)
 }
 END_TEST
 
+START_TEST(gc_tells_all_of_a_long_segment)
+{
+        struct journal_record record = {.kind = JOURNAL_REPLACED};
+        struct journal_segment segment;
+        struct taker taker = {0};
+        char name[POOL_NAME_MAX];
+        uint32_t n = 0;
+
+        leave(1, 1);
+        journal_segment_init(&segment);
+        for (record.key.domain = 9; n < 5000; n++) {
+                record.key.layout.bytes[0] = (uint8_t)n;
+                ck_assert_int_eq(journal_segment_add(&segment, &record), 0);
+        }
+        journal_segment_seal(&segment, dead, 9);
+        journal_name(name, dead, 9);
+        put_object(name, segment.bytes, segment.length);
+        journal_segment_deinit(&segment);
+        ck_assert_int_eq(collect(&taker, first), 0);
+        ck_assert_uint_eq(taker.n_replaced, n + 1);
+        ck_assert_uint_le(taker.n_told_max, 128);
+        ck_assert(!taker.told_late);
+        assert_all_gone();
+}
+END_TEST
+
 START_TEST(gc_counts_what_is_torn_and_removes_it)
 {
         struct taker taker = {0};
@@ -670,6 +700,7 @@ static void add_tests(TCase *tcase)
         tcase_add_test(tcase, gc_ends_when_another_took_it_over);
         tcase_add_test(tcase, gc_keeps_the_rest_of_a_node_that_comes_back);
         tcase_add_test(tcase, gc_broken_off_anywhere_goes_on_with_the_next);
+        tcase_add_test(tcase, gc_tells_all_of_a_long_segment);
         tcase_add_test(tcase, gc_counts_what_is_torn_and_removes_it);
         tcase_add_test(tcase, gc_does_not_remove_what_it_cannot_understand);
         tcase_add_test(tcase, gc_believes_no_reply_that_is_too_long);

@@ -79,6 +79,7 @@ static struct remote_gc_result collect(const uint8_t node[16])
         struct remote_usage usage = node_usage(taker);
         struct collection collection = {NULL};
         struct remote_gc_options options = {
+                .loop = &taker->driver.loop,
                 .pool = remote_pool(taker->driver.tier),
                 .host = "taker",
                 .older_than_s = 10,
@@ -212,6 +213,7 @@ START_TEST(a_collection_ends_when_the_pool_does_not_answer)
         begin();
         fill(objects);
         die(options.node);
+        options.loop = &taker->driver.loop;
         options.pool = remote_pool(taker->driver.tier);
         memcpy(options.own, node_usage(taker).node, sizeof(options.own));
         ck_assert_int_eq(remote_gc_start(&collection.gc, &options), 0);
