@@ -78,6 +78,8 @@ static const char *state_of(const struct pool_question *question, const struct j
 {
         uint64_t limit_s = question->limit_s;
 
+        if (result == -ENOENT)
+                return "silent";
         if (result)
                 return result == JOURNAL_E_NEWER ? "newer" : result < 0 ? "unread" : "damaged";
         if (limit_s < 2 * (uint64_t)node->heartbeat_s)

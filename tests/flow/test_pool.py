@@ -153,6 +153,20 @@ class Pool(unittest.TestCase):
                       self.ctl(one, "pool", "gc", node, status=1).stdout)
         self.assertIn("no node", self.ctl(one, "pool", "gc", "abc", status=1).stderr)
 
+    def test_gc_finds_who_has_no_word_of_its_own(self):
+        dead, taker = self.start(), self.start()
+        self.fill(dead)
+        node = self.node_of(dead)
+        self.kill(dead)
+        with self.s3.lock:
+            del self.s3.objects[f"kvtier/node/{node}"]
+        self.assertRegex(self.ctl(taker, "pool").stdout, rf"(?m)^{node[:12]} +- +silent +- ")
+        run = self.ctl(taker, "pool", "gc", "--older-than=1", status=1)
+        self.assertIn("counts as dead in 1 s", run.stdout)
+        self.make_older(node, 10)
+        self.ctl(taker, "pool", "gc", "--older-than=1")
+        self.assertEqual(self.of_node(node), [])
+
     def test_gc_by_two_at_once_leaves_nothing(self):
         dead, one, two = self.start(), self.start(), self.start()
         self.fill(dead)

@@ -14,7 +14,7 @@ static struct pool *pool;
 
 struct seen {
         struct remote_nodes *nodes;
-        uint32_t n_good, n_damaged, n_newer, n_failed;
+        uint32_t n_good, n_damaged, n_newer, n_failed, n_silent;
         bool told[NODES];
         bool ended;
         int result;
@@ -95,7 +95,8 @@ static void on_node(void *user, const struct journal_node *node, int result)
         seen->n_good += !result;
         seen->n_damaged += result == JOURNAL_E_DAMAGED;
         seen->n_newer += result == JOURNAL_E_NEWER;
-        seen->n_failed += result < 0;
+        seen->n_failed += result < 0 && result != -ENOENT;
+        seen->n_silent += result == -ENOENT;
         ck_assert_uint_eq(node->bundles, result ? 0 : node->node[0]);
 }
 
@@ -138,6 +139,42 @@ START_TEST(walk_sees_each_node_once)
         put_object("node/somebody-elses", (uint8_t[1]){0}, 1);
         ck_assert_int_eq(walk(&seen), 0);
         ck_assert_uint_eq(seen.n_good, NODES);
+}
+END_TEST
+
+static void put_named(const char *kind, uint8_t node, uint64_t number)
+{
+        const uint8_t id[16] = {node, 7};
+        char name[POOL_NAME_MAX];
+
+        pool_name_number(name, kind, id, number);
+        put_object(name, (uint8_t[1]){0}, 1);
+}
+
+START_TEST(walk_finds_who_left_more_than_a_word)
+{
+        struct seen seen = {0};
+        struct pool_usage before, after;
+
+        for (uint8_t node = 0; node < 6; node++) {
+                if (node < 3)
+                        put_node(node);
+                for (uint64_t number = 0; number < 30; number++) {
+                        if (node & 1)
+                                put_named("journal", node, number);
+                        put_named("bundle", node, number);
+                }
+        }
+        put_object("journal/junk", (uint8_t[1]){0}, 1);
+        put_named("bundle", 7, 1);
+        pool->ops.usage(pool, &before);
+        ck_assert_int_eq(walk(&seen), 0);
+        pool->ops.usage(pool, &after);
+        ck_assert_uint_eq(seen.n_good, 3);
+        ck_assert_uint_eq(seen.n_silent, 4);
+        ck_assert(seen.told[7]);
+        ck_assert_uint_le(
+                after.requests_total[FAKE_POOL_LIST] - before.requests_total[FAKE_POOL_LIST], 16);
 }
 END_TEST
 
@@ -228,6 +265,7 @@ int main(void)
 
         tcase_add_checked_fixture(tcase, set_up, tear_down);
         tcase_add_test(tcase, walk_sees_each_node_once);
+        tcase_add_test(tcase, walk_finds_who_left_more_than_a_word);
         tcase_add_test(tcase, walk_of_an_empty_pool_ends);
         tcase_add_test(tcase, walk_tells_what_it_cannot_read);
         tcase_add_test(tcase, walk_goes_on_behind_a_failure);
