@@ -282,6 +282,7 @@ static void free_remote(struct remote *remote)
                 STAILQ_REMOVE_HEAD(&remote->vanished, link);
                 free(vanished);
         }
+        remote_scratch_trim(&remote->scratch);
         remote_journal_deinit(remote);
         remote_follow_deinit(remote);
         remote_replaced_deinit(remote);

@@ -49,7 +49,7 @@ struct remote_get {
         struct bundle_id id;
         char name[POOL_NAME_MAX];
         uint64_t first, end;
-        uint8_t *bytes;
+        struct remote_buffer buffer;
         struct range **ranges;
         uint32_t n_ranges, n_users; /* ranges whose jobs have not ended */
         struct pool_get get;
@@ -69,8 +69,10 @@ static void release_get(struct remote_get *get)
 
         if (--get->n_users)
                 return;
-        remote->scratch_bytes -= get->bytes ? get->end - get->first : 0;
-        free(get->bytes);
+        remote->scratch_bytes -= get->buffer.bytes ? get->end - get->first : 0;
+        remote_scratch_give(&remote->scratch, get->buffer);
+        if (!remote->n_jobs)
+                remote_scratch_trim(&remote->scratch);
         free(get->ranges);
         free(get);
 }
@@ -86,8 +88,9 @@ static void end_job(struct remote_job *job)
                         release_get(job->ranges[i].get);
         if (entry)
                 entry->n_reads--;
-        remote->n_jobs--;
         remote->job_bytes -= read->raw_bytes;
+        if (!--remote->n_jobs)
+                remote_scratch_trim(&remote->scratch);
         remote->corrupt += job->result == TIER_E_CORRUPT;
         remote->decoded.raw_bytes_total += job->decoding.raw_bytes_total;
         remote->decoded.stored_bytes_total += job->decoding.stored_bytes_total;
@@ -109,7 +112,7 @@ static void end_job(struct remote_job *job)
 
 static const uint8_t *bytes_of(const struct range *range)
 {
-        return range->get->bytes + (range->first - range->get->first);
+        return range->get->buffer.bytes + (range->first - range->get->first);
 }
 
 /* Copies what lies in @from, one after another, into the read's segments. */
@@ -309,8 +312,8 @@ static int start_get(struct remote_get *get)
         uint64_t length = get->end - get->first;
         int r;
 
-        get->bytes = malloc(length);
-        if (!get->bytes)
+        get->buffer = remote_scratch_take(&remote->scratch, length);
+        if (!get->buffer.bytes)
                 return err_raise(-ENOMEM);
         remote->scratch_bytes += length;
         bundle_name(get->name, &get->id);
@@ -318,7 +321,7 @@ static int start_get(struct remote_get *get)
                 .name = get->name,
                 .offset = get->first,
                 .length = length,
-                .bytes = get->bytes,
+                .bytes = get->buffer.bytes,
                 .deadline_ms = remote->options.deadline_ms,
                 .on_done = on_get,
                 .user = get,

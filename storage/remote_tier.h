@@ -29,6 +29,7 @@
 #include "storage/remote_index.h"
 #include "storage/remote_journal.h"
 #include "storage/remote_map.h"
+#include "storage/remote_scratch.h"
 
 #define REMOTE_WRITES_MAX   1024u /* objects on their way; then TIER_E_PAUSED */
 #define REMOTE_OPEN_MAX     8u    /* bundles that wait for more */
@@ -90,6 +91,7 @@ struct remote {
         struct remote_job_queue new_jobs, failed_jobs;
         struct remote_get_queue gets;
         uint32_t n_gets, n_jobs;
+        struct remote_scratch scratch;
         uint64_t scratch_bytes, job_bytes;
 
         /* Forgets. */

@@ -279,28 +279,30 @@ END_TEST
 START_TEST(rebuilding_finds_what_is_missing_and_what_nobody_knows)
 {
         static struct driver_object objects[N_OBJECTS];
-        char name[POOL_NAME_MAX], stray[POOL_NAME_MAX];
-        struct bundle_id id;
+        struct driver_object forgotten = driver_object(4711, 5000);
+        char stray[POOL_NAME_MAX], last[POOL_NAME_MAX];
 
         use(nodes_new(1));
         report = calloc(1, sizeof(*report));
         node_open(fixture, 0);
+        ck_assert_int_eq(driver_write(&a->driver, &forgotten), 0);
+        ck_assert(fake_pool_name(fixture->pool, "bundle/", 0, stray));
+        ck_assert_int_eq(driver_forget(&a->driver, &forgotten, false), 0);
         make_objects(objects);
         store(a, objects, 0, 4);
         store(a, objects, 4, 8);
         nodes_settle(fixture);
         node_close(fixture, 0);
         node_lose_index(fixture, 0, false);
-        ck_assert(fake_pool_name(fixture->pool, "bundle/", 1, name));
-        ck_assert(bundle_name_parse(name, &id));
-        id.number = 77;
-        bundle_name(stray, &id);
-        fake_pool_copy(fixture->pool, name, stray);
-        fake_pool_drop(fixture->pool, name);
+        ck_assert(fake_pool_name(fixture->pool, "bundle/", 1, last));
+        fake_pool_copy(fixture->pool, last, stray);
+        fake_pool_drop(fixture->pool, last);
         node_open(fixture, 0);
         nodes_run_until(fixture, is_rebuilt, a);
         nodes_run_until(fixture, is_as_counted, NULL);
         ck_assert_uint_eq(driver_usage(&a->driver).objects, 4);
+        for (uint32_t i = 4; i < 8; i++)
+                ck_assert_ptr_nonnull(node_vanished(a, &objects[i]));
         ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 1);
         ck_assert(!fake_pool_has(fixture->pool, stray));
         nodes_free(fixture);
