@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/piece_set.h"
 #include "storage/pool_name.h"
 #include "tests/support/fake_pool.h"
 #include "tests/unit/storage/pool_sample.h"
@@ -254,6 +255,71 @@ static void spoil(uint64_t *state, const char *name)
         }
 }
 
+#define FORGED 200u
+
+/* A part that a decoder accepts, and nobody can have stored. */
+static struct journal_record forge(uint64_t *state, uint32_t i, uint8_t table[BUNDLE_TABLE_MAX])
+{
+        struct journal_record record = stored(x, 1 + i % 3, i);
+        struct bundle_part *part = &record.stored;
+        uint64_t raw_bytes = 1 + draw(state, 600000);
+
+        part->object.key.domain = i; /* a key of its own */
+        part->object.raw_bytes = part->checksums.raw_bytes = raw_bytes;
+        part->object.boundary_tokens = draw(state, UINT32_MAX);
+        part->object.croppable = draw(state, 2);
+        part->object.parent_unknown = draw(state, 2);
+        part->checksums.piece_bytes = checksum_piece_bytes(raw_bytes);
+        part->checksums.n_pieces = checksum_n_pieces(raw_bytes);
+        part->stored_bytes = raw_bytes;
+        part->offset = 300 + draw(state, 100000);
+        if (draw(state, 2)) {
+                part->encoding = draw(state, 2) ? draw(state, UINT32_MAX)
+                                                : 1 + draw(state, 3) + (draw(state, 5) << 8);
+                part->stored_bytes = 1 + draw(state, raw_bytes);
+                part->encoding_bytes = draw(state, BUNDLE_TABLE_MAX);
+                part->encoding_table = table;
+                for (uint32_t k = 0; k < part->encoding_bytes; k++)
+                        table[k] = (uint8_t)draw(state, draw(state, 2) ? 256 : 2);
+        }
+        part->checksums.total = checksum_total(&part->checksums, &part->object.key);
+        return record;
+}
+
+START_TEST(forged_parts_are_read_by_nobody)
+{
+        static struct journal_record records[FORGED];
+        static uint8_t tables[FORGED][BUNDLE_TABLE_MAX], bytes[800000];
+        uint64_t state = (uint64_t)_i + 7;
+        struct bundle_id id = {.number = 1};
+        char name[POOL_NAME_MAX];
+
+        begin();
+        memcpy(id.node, x, sizeof(x));
+        for (size_t i = 0; i < sizeof(bytes); i++)
+                bytes[i] = (uint8_t)draw(&state, 256);
+        for (; id.number <= 3; id.number++) {
+                bundle_name(name, &id);
+                put_object(name, bytes, 200000 * id.number);
+        }
+        for (uint32_t i = 0; i < FORGED; i++)
+                records[i] = forge(&state, i, tables[i]);
+        put_segment(x, 1, records, FORGED);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(a->n_appeared, FORGED);
+        for (uint32_t i = 0; i < FORGED; i++) {
+                struct driver_object object = {.object = a->appeared[i].object,
+                                               .place = a->appeared[i].place};
+                struct piece_set pieces = {{0}};
+
+                ck_assert_int_ne(driver_read(&a->driver, &object), 0);
+                piece_set_add(&pieces, object.object.raw_bytes, 0, 1);
+                ck_assert_int_ne(driver_read_pieces(&a->driver, &object, &pieces), 0);
+        }
+        end();
+}
+END_TEST
+
 /* What a node reads in such a pool is what was stored, or a failure: the driver compares. */
 START_TEST(a_spoiled_pool_gives_right_bytes_or_none)
 {
@@ -292,6 +358,7 @@ static void add_tests(TCase *tcase)
         tcase_add_test(tcase, a_journal_tells_nothing_of_others_bundles);
         tcase_add_test(tcase, what_is_announced_and_not_there_is_a_miss);
         tcase_add_test(tcase, a_part_may_be_told_many_times_and_of_many_numbers);
+        tcase_add_loop_test(tcase, forged_parts_are_read_by_nobody, 0, 3);
         tcase_add_loop_test(tcase, a_spoiled_pool_gives_right_bytes_or_none, 0, 12);
 }
 
