@@ -145,7 +145,8 @@ static int put(const struct index_new_object *entry, uint32_t n, uint8_t value, 
         bool forgetting;
         int r;
 
-        r = cache_new_copy(&cache, &key, OBJECT, HOST_COPY_WRITING, UINT32_MAX, false, &copy);
+        r = cache_new_copy(&cache, &key, entry->raw_bytes, HOST_COPY_WRITING, UINT32_MAX, false,
+                           &copy);
         if (r)
                 return r;
         world_fill(copy, value);
@@ -163,15 +164,15 @@ int world_put(uint32_t n, uint8_t value, bool replace, bool *ret_forgetting)
         return put(&entry, n, value, replace, ret_forgetting);
 }
 
-int world_put_child(uint32_t n, uint32_t parent, uint32_t tokens, uint8_t value)
+int world_put_child(uint32_t n, uint32_t parent, uint32_t tokens, uint64_t bytes)
 {
-        struct index_new_object entry = world_entry(n, OBJECT);
+        struct index_new_object entry = world_entry(n, bytes);
 
         entry.parent_unknown = false;
         if (parent)
                 entry.parent = world_key(parent).boundary;
         entry.boundary_tokens = tokens;
-        return put(&entry, n, value, false, NULL);
+        return put(&entry, n, 1, false, NULL);
 }
 
 struct host_copy *world_copy(uint32_t n)

@@ -64,8 +64,8 @@ int world_put(uint32_t n, uint8_t value, bool replace, bool *ret_forgetting);
 /* Object 1, in the tier alone. */
 void world_put_below(uint8_t value);
 
-/* Stores @n with a parent (0: a root) at @tokens. */
-int world_put_child(uint32_t n, uint32_t parent, uint32_t tokens, uint8_t value);
+/* Stores @n, of @bytes, with a parent (0: a root) at @tokens. */
+int world_put_child(uint32_t n, uint32_t parent, uint32_t tokens, uint64_t bytes);
 
 /* Brings object @n up; the copy is returned with one use held. */
 struct host_copy *world_promote(uint32_t n);

@@ -102,14 +102,27 @@ START_TEST(a_long_prompt_goes_whole_root_first_though_seen_once)
 {
         cache.offers.tokens_min = 4 * 256;
         for (uint32_t n = 1; n <= 3; n++)
-                ck_assert_int_eq(world_put_child(n, n - 1, n * 256, 1), 0);
+                ck_assert_int_eq(world_put_child(n, n - 1, n * 256, OBJECT), 0);
         world_spin(20);
         for (uint32_t n = 1; n <= 3; n++)
                 ck_assert(!world_is_in_pool(n));
-        ck_assert_int_eq(world_put_child(4, 3, 4 * 256, 1), 0);
+        ck_assert_int_eq(world_put_child(4, 3, 4 * 256, OBJECT), 0);
         wait_until(world_is_in_pool(4));
         for (uint32_t n = 1; n <= 3; n++)
                 ck_assert_uint_lt(pool_place(n).claim, pool_place(n + 1).claim);
+}
+END_TEST
+
+START_TEST(what_is_hashed_first_waits_for_what_comes_before_it)
+{
+        cache.write_policy = PLACEMENT_WRITE_OFF;
+        cache.offers.tokens_min = 3 * 256;
+        ck_assert_int_eq(world_put_child(1, 0, 256, OBJECT - 65536), 0);
+        ck_assert_int_eq(world_put_child(2, 1, 2 * 256, 4096), 0);
+        ck_assert_int_eq(world_put_child(3, 2, 3 * 256, 4096), 0);
+        wait_until(world_is_in_pool(1) && world_is_in_pool(2) && world_is_in_pool(3));
+        ck_assert_uint_lt(pool_place(1).claim, pool_place(2).claim);
+        ck_assert_uint_lt(pool_place(2).claim, pool_place(3).claim);
 }
 END_TEST
 
@@ -372,7 +385,10 @@ START_TEST(what_is_pinned_stays_in_a_full_pool)
         index_pins(cache.index)->bytes_max[INDEX_NVME] = UINT64_MAX;
         index_pins(cache.index)->bytes_max[INDEX_REMOTE] = UINT64_MAX;
         ck_assert_int_eq(world_put(0, 0, false, NULL), 0);
-        wait_until(world_is_in_pool(0));
+        wait_until(world_is_in_pool(0) && world_is_below(0));
+        /* In host memory it would be held there, and newest everywhere. */
+        cache_drop_place(&cache, world_find(0), INDEX_NVME, METRICS_FOR_SPACE);
+        cache_drop_host(&cache, world_find(0), METRICS_FOR_SPACE);
         ck_assert_int_eq(pin_set_add(&pins, cache.index,
                                      index_boundary_at(cache.index, world_find(0)->boundary)),
                          0);
@@ -438,6 +454,7 @@ int main(void)
         tcase_add_test(tcase, what_was_seen_once_does_not_go_and_what_was_seen_twice_does);
         tcase_add_test(tcase, what_is_pinned_goes);
         tcase_add_test(tcase, a_long_prompt_goes_whole_root_first_though_seen_once);
+        tcase_add_test(tcase, what_is_hashed_first_waits_for_what_comes_before_it);
         tcase_add_test(tcase, nothing_goes_when_the_pool_is_only_read);
         tcase_add_test(tcase, the_cold_end_of_host_memory_goes_ahead_of_its_eviction);
         tcase_add_test(tcase, a_drain_writes_to_the_pool_what_nothing_else_keeps);
