@@ -31,7 +31,7 @@
 #define POOL_OBJECT_MAX      (64u << 20) /* bytes of one object */
 #define POOL_BUFFERS_MAX     512u        /* of one put */
 #define POOL_LIST_MAX        1000u       /* names of one list */
-#define POOL_DEADLINE_MAX_MS 60000u
+#define POOL_DEADLINE_MAX_MS 600000u
 
 /*
  * Results of requests beside 0: -ENOENT (no such object, or no such pool or bucket: the

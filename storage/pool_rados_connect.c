@@ -9,7 +9,7 @@ static const char *const settings[][2] = {
         /* After these ends what nobody cancels. */
         {"client_mount_timeout", "5"},
         {"rados_mon_op_timeout", "10"},
-        {"rados_osd_op_timeout", "60"},
+        {"rados_osd_op_timeout", "600"},
         /* Beyond these limits librados would block the loop thread. */
         {"objecter_inflight_ops", "65536"},
         {"objecter_inflight_op_bytes", "68719476736"},

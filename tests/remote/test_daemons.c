@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Daemons that share a pool, and what may happen to it behind their backs. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "storage/journal.h"
+#include "tests/remote/cluster.h"
+#include "tests/support/daemon_fixture.h"
+#include "tests/support/flow.h"
+#include "tests/support/flow_session.h"
+#include "tests/support/pool_driver.h"
+
+#define N_NODES   3u
+#define N_OBJECTS 24u
+#define KIB       UINT64_C(1024)
+#define SETTINGS  24u
+
+enum { ON_RADOS, ON_S3, N_BACKENDS };
+
+struct node {
+        struct daemon_fixture fixture;
+        char settings[SETTINGS][512];
+        const char *overrides[SETTINGS + 1];
+        uint32_t n_settings;
+        char index[64];
+        struct kvt_session *session;
+};
+
+static struct node nodes[N_NODES];
+static char *prefix;
+
+static void __attribute__((format(printf, 2, 3))) set(struct node *node, const char *format, ...)
+{
+        va_list arguments;
+
+        ck_assert_uint_lt(node->n_settings, SETTINGS);
+        va_start(arguments, format);
+        vsnprintf(node->settings[node->n_settings], sizeof(node->settings[0]), format, arguments);
+        va_end(arguments);
+        node->overrides[node->n_settings] = node->settings[node->n_settings];
+        node->n_settings++;
+}
+
+static void set_backend(struct node *node, int backend)
+{
+        struct pool_rados_options rados = cluster_rados_options();
+
+        if (backend == ON_RADOS) {
+                set(node, "pool.backend=rados");
+                set(node, "rados.config=%s", rados.config_path);
+                set(node, "rados.user=%s", rados.user);
+                set(node, "rados.keyring=%s", rados.keyring_path);
+                set(node, "rados.pool=%s", rados.pool);
+        } else {
+                struct pool_s3_options s3 = cluster_s3_options();
+
+                set(node, "pool.backend=s3");
+                set(node, "s3.endpoint=%s", s3.endpoint);
+                set(node, "s3.bucket=%s", s3.bucket);
+                set(node, "s3.credentials=%s", s3.credentials_path);
+                set(node, "s3.path_style=on");
+                set(node, "s3.allow_http=on");
+        }
+}
+
+/* Everything goes to the pool at once; there is nothing but host memory above it. */
+static void prepare_node(struct node *node, int backend)
+{
+        struct daemon_options options = {.overrides = node->overrides};
+
+        memset(node, 0, sizeof(*node));
+        snprintf(node->index, sizeof(node->index), "/tmp/kvt-index-XXXXXX");
+        ck_assert_ptr_nonnull(mkdtemp(node->index));
+        set_backend(node, backend);
+        set(node, "pool.prefix=%s", prefix);
+        set(node, "pool.index=%s/pool", node->index);
+        set(node, "pool.bytes=64MiB");
+        set(node, "pool.write=store");
+        set(node, "pool.admit=all");
+        set(node, "pool.linger_ms=20");
+        daemon_fixture_prepare(&node->fixture, &options);
+}
+
+static void start_node(struct node *node)
+{
+        daemon_start(&node->fixture);
+        node->session = flow_open(node->fixture.socket);
+}
+
+static void stop_node(struct node *node)
+{
+        if (node->session)
+                kvt_close(node->session);
+        node->session = NULL;
+        if (node->fixture.pid)
+                daemon_stop(&node->fixture);
+}
+
+static void forget_index(struct node *node)
+{
+        char command[128];
+
+        snprintf(command, sizeof(command), "rm -rf %s/pool", node->index);
+        ck_assert_int_eq(system(command), 0);
+}
+
+static void begin(int backend, uint32_t n)
+{
+        prefix = cluster_new_prefix();
+        for (uint32_t i = 0; i < n; i++)
+                prepare_node(&nodes[i], backend);
+}
+
+static void end(uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++)
+                stop_node(&nodes[i]);
+        for (uint32_t i = 0; i < n; i++) {
+                forget_index(&nodes[i]);
+                rmdir(nodes[i].index);
+                daemon_fixture_deinit(&nodes[i].fixture);
+        }
+        free(prefix);
+}
+
+static uint64_t size_of(uint64_t number)
+{
+        return 200 * KIB + number * 1237;
+}
+
+static void put_some(struct node *node, uint64_t first, uint64_t n)
+{
+        for (uint64_t i = first; i < first + n; i++)
+                ck_assert_int_eq(flow_put(node->session, i, 0, size_of(i), 0), KVT_OK);
+}
+
+/* How many come back, right to the last byte; what does not is missed, and no worse. */
+static uint64_t get_some(struct node *node, uint64_t first, uint64_t n)
+{
+        uint64_t n_got = 0;
+
+        for (uint64_t i = first; i < first + n; i++)
+                n_got += flow_get(node->session, i, 0, 0, NULL) == KVT_OK;
+        daemon_expect_alive(&node->fixture);
+        return n_got;
+}
+
+static void wait_known(struct node *node, uint64_t n)
+{
+        daemon_wait_number(&node->fixture, "remote.known_objects", n);
+}
+
+START_TEST(a_node_hits_what_another_stored)
+{
+        begin(_i, 2);
+        start_node(&nodes[0]);
+        start_node(&nodes[1]);
+        put_some(&nodes[0], 0, N_OBJECTS);
+        wait_known(&nodes[1], N_OBJECTS);
+        ck_assert_uint_eq(daemon_number(&nodes[1].fixture, "remote.others_objects"), N_OBJECTS);
+        ck_assert_uint_eq(get_some(&nodes[1], 0, N_OBJECTS), N_OBJECTS);
+        put_some(&nodes[1], 100, 4);
+        wait_known(&nodes[0], N_OBJECTS + 4);
+        ck_assert_uint_eq(get_some(&nodes[0], 100, 4), 4);
+        end(2);
+}
+END_TEST
+
+START_TEST(a_lost_index_is_made_anew_from_the_journals)
+{
+        begin(_i, 2);
+        start_node(&nodes[0]);
+        start_node(&nodes[1]);
+        put_some(&nodes[0], 0, N_OBJECTS);
+        put_some(&nodes[1], 100, 4);
+        wait_known(&nodes[0], N_OBJECTS + 4);
+        stop_node(&nodes[0]);
+        forget_index(&nodes[0]);
+        start_node(&nodes[0]);
+        wait_known(&nodes[0], N_OBJECTS + 4);
+        ck_assert_uint_eq(get_some(&nodes[0], 0, N_OBJECTS), N_OBJECTS);
+        ck_assert_uint_eq(get_some(&nodes[0], 100, 4), 4);
+        end(2);
+}
+END_TEST
+
+/* ---- what is done to the objects of the pool ---- */
+
+/* A shell command for each object of a kind, with its bytes in $f; it is put back after. */
+static void rewrite(const char *kind, const char *command)
+{
+        cluster_shell("r='rados -p kv -N %s'; f=changed; for o in $($r ls | grep '^%s/'); do "
+                      "$r get $o $f && { %s; } && $r put $o $f || exit 1; done",
+                      prefix, kind, command);
+}
+
+static void remove_objects(const char *kind)
+{
+        cluster_shell("r='rados -p kv -N %s'; for o in $($r ls | grep '^%s/'); do "
+                      "$r rm $o || exit 1; done",
+                      prefix, kind);
+}
+
+/* Node 0 has stored, node 1 knows of it and has none of the bytes. */
+static void begin_with_stored(void)
+{
+        begin(ON_RADOS, 2);
+        start_node(&nodes[0]);
+        start_node(&nodes[1]);
+        put_some(&nodes[0], 0, N_OBJECTS);
+        wait_known(&nodes[1], N_OBJECTS);
+}
+
+/* Whatever happened: what is stored now is shared as before. */
+static void end_with_a_new_object(void)
+{
+        put_some(&nodes[0], 1000, 1);
+        for (int i = 0; i < 1000 && !get_some(&nodes[1], 1000, 1); i++)
+                daemon_pause();
+        ck_assert_uint_eq(get_some(&nodes[1], 1000, 1), 1);
+        end(2);
+}
+
+START_TEST(bundles_deleted_behind_our_back_are_misses)
+{
+        begin_with_stored();
+        remove_objects("bundle");
+        ck_assert_uint_eq(get_some(&nodes[1], 0, N_OBJECTS), 0);
+        ck_assert_uint_gt(daemon_number(&nodes[1].fixture, "remote.stale_entries"), 0);
+        end_with_a_new_object();
+}
+END_TEST
+
+START_TEST(a_flipped_bit_is_never_loaded)
+{
+        begin_with_stored();
+        /* The last byte of each bundle is of the last of its objects. */
+        rewrite("bundle", "python3 -c 'b = bytearray(open(\"changed\", \"rb\").read()); "
+                          "b[-1] ^= 4; open(\"changed\", \"wb\").write(b)'");
+        ck_assert_uint_lt(get_some(&nodes[1], 0, N_OBJECTS), N_OBJECTS);
+        end_with_a_new_object();
+}
+END_TEST
+
+START_TEST(of_a_shortened_bundle_nothing_wrong_is_loaded)
+{
+        begin_with_stored();
+        rewrite("bundle", "truncate -s -1000 $f");
+        ck_assert_uint_lt(get_some(&nodes[1], 0, N_OBJECTS), N_OBJECTS);
+        end_with_a_new_object();
+}
+END_TEST
+
+START_TEST(a_lengthened_bundle_is_as_good_as_before)
+{
+        begin_with_stored();
+        rewrite("bundle", "head -c 100000 /dev/zero >>$f");
+        ck_assert_uint_eq(get_some(&nodes[1], 0, N_OBJECTS), N_OBJECTS);
+        end_with_a_new_object();
+}
+END_TEST
+
+START_TEST(a_torn_journal_costs_what_it_told)
+{
+        begin(ON_RADOS, 2);
+        start_node(&nodes[0]);
+        put_some(&nodes[0], 0, N_OBJECTS);
+        wait_known(&nodes[0], N_OBJECTS);
+        rewrite("journal", "truncate -s $(($(stat -c %s $f) / 2)) $f");
+        start_node(&nodes[1]);
+        end_with_a_new_object();
+}
+END_TEST
+
+/* ---- a dead node ---- */
+
+/* Says of the only node that has a heartbeat that it was last heard of long ago. */
+static void age_the_only_node(void)
+{
+        struct pool_rados_options options = cluster_rados_options();
+        struct pool_driver_request list;
+        uint8_t block[JOURNAL_NODE_BYTES];
+        struct journal_node node;
+        struct why why = {""};
+        struct pool *pool;
+        uv_loop_t loop;
+        uint64_t n;
+
+        options.prefix = prefix;
+        ck_assert_int_eq(uv_loop_init(&loop), 0);
+        ck_assert_int_eq(pool_rados_open(&pool, &loop, &options, &why), 0);
+        ck_assert_int_eq(pool_driver_list(&loop, pool, &list, "node/", NULL, 10), 0);
+        ck_assert_int_eq(pool_driver_get(&loop, pool, list.names[0], 0, block, sizeof(block), &n),
+                         0);
+        ck_assert_int_eq(journal_node_decode(&node, block, n, &why), 0);
+        node.written_ns -= UINT64_C(86400) * 1000000000;
+        journal_node_encode(block, &node);
+        ck_assert_int_eq(pool_driver_put(&loop, pool, list.names[0], block, sizeof(block), 0), 0);
+        pool_driver_close(&loop, pool);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        ck_assert_int_eq(uv_loop_close(&loop), 0);
+}
+
+/* "collected" of the answer that ends a collection. */
+static int64_t collect(struct node *node)
+{
+        json_t *answer =
+                daemon_ask(&node->fixture, "{\"command\":\"pool gc\",\"older_than\":3600}");
+        int64_t collected;
+
+        ck_assert_ptr_nonnull(answer);
+        ck_assert(json_is_true(json_object_get(answer, "ok")));
+        collected = json_integer_value(json_object_get(answer, "collected"));
+        json_decref(answer);
+        return collected;
+}
+
+START_TEST(what_a_dead_node_left_is_collected_by_one_of_two)
+{
+        int status, n_collected;
+        pid_t pid;
+
+        begin(ON_RADOS, 3);
+        start_node(&nodes[0]);
+        start_node(&nodes[1]);
+        put_some(&nodes[0], 0, N_OBJECTS);
+        /* Its journal is written, so that nothing is left of it in memory alone. */
+        wait_known(&nodes[1], N_OBJECTS);
+        stop_node(&nodes[1]);
+        kvt_close(nodes[0].session);
+        nodes[0].session = NULL;
+        daemon_kill(&nodes[0].fixture);
+        age_the_only_node();
+        start_node(&nodes[1]);
+        start_node(&nodes[2]);
+        wait_known(&nodes[1], N_OBJECTS);
+        pid = fork();
+        ck_assert_int_ge(pid, 0);
+        if (!pid)
+                _exit((int)collect(&nodes[1]));
+        n_collected = (int)collect(&nodes[2]);
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert(WIFEXITED(status));
+        ck_assert_int_eq(WEXITSTATUS(status) + n_collected, 1);
+        wait_known(&nodes[1], 0);
+        wait_known(&nodes[2], 0);
+        cluster_shell("! rados -p kv -N %s ls | grep ^bundle/", prefix);
+        end_with_a_new_object();
+}
+END_TEST
+
+int main(void)
+{
+        Suite *suite = suite_create("remote/daemons");
+        TCase *share = tcase_create("share"), *damage = tcase_create("damage");
+        TCase *gc = tcase_create("gc"), *all[] = {share, damage, gc};
+        SRunner *runner = srunner_create(suite);
+        int n_failed;
+
+        tcase_add_loop_test(share, a_node_hits_what_another_stored, 0, N_BACKENDS);
+        tcase_add_loop_test(share, a_lost_index_is_made_anew_from_the_journals, 0, N_BACKENDS);
+        tcase_add_test(damage, bundles_deleted_behind_our_back_are_misses);
+        tcase_add_test(damage, a_flipped_bit_is_never_loaded);
+        tcase_add_test(damage, of_a_shortened_bundle_nothing_wrong_is_loaded);
+        tcase_add_test(damage, a_lengthened_bundle_is_as_good_as_before);
+        tcase_add_test(damage, a_torn_journal_costs_what_it_told);
+        tcase_add_test(gc, what_a_dead_node_left_is_collected_by_one_of_two);
+        for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+                tcase_set_timeout(all[i], 90);
+                suite_add_tcase(suite, all[i]);
+        }
+        srunner_run_all(runner, CK_ENV);
+        n_failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
