@@ -112,7 +112,8 @@ static struct remote_node *choose_node(struct remote *remote)
 {
         struct remote_node *node, *blocked = NULL;
 
-        if (remote->own->n_listed)
+        /* Ours first, unless it is from after what another wrote: we had read that too. */
+        if (remote->own->n_listed && !is_blocked(remote->own))
                 return remote->own;
         LIST_FOREACH(node, &remote->map.nodes, link) {
                 if (!node->n_listed)
