@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Any journal segment, and any node block. Bit 0 of the first byte puts length and checksum
+ * Any journal segment, any node block, any lease. Bit 0 of the first byte puts length and checksum
  * right first, bit 1 those of the parts in its records, bit 2 the ids of its layouts. What
  * is accepted encodes to the same bytes again.
  */
@@ -10,6 +10,7 @@
 
 #include "proto/layout.h"
 #include "storage/journal.h"
+#include "storage/pool_lease.h"
 #include "storage/segment.h"
 #include "tests/fuzz/pool_seal.h"
 
@@ -79,6 +80,25 @@ static void decode_node(const uint8_t *bytes, size_t length)
                 REQUIRE(!memcmp(again, bytes, sizeof(again)));
 }
 
+static void decode_lease(const uint8_t *bytes, size_t length)
+{
+        struct pool_lease_block block;
+        uint8_t again[POOL_LEASE_BYTES];
+        struct pool_lease lease;
+        struct why why = {""};
+
+        if (pool_lease_decode(&lease, bytes, length, &why)) {
+                REQUIRE(*why.text);
+                return;
+        }
+        REQUIRE(strnlen(lease.host, sizeof(lease.host)) < sizeof(lease.host));
+        REQUIRE(pool_lease_left_s(&lease, 0) <= POOL_LEASE_MAX_S + POOL_LEASE_MARGIN_S);
+        memcpy(&block, bytes, sizeof(block));
+        pool_lease_encode(again, &lease);
+        if (!block.ignore_flags && block.version == POOL_LEASE_VERSION)
+                REQUIRE(!memcmp(again, bytes, sizeof(again)));
+}
+
 static void seal_layout(uint8_t *body, size_t length)
 {
         struct digest id;
@@ -129,6 +149,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 seal(bytes, length, data[0]);
         decode_segment(bytes, length);
         decode_node(bytes, length);
+        decode_lease(bytes, length);
         free(bytes);
         return 0;
 }
