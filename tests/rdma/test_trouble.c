@@ -179,7 +179,7 @@ START_TEST(after_a_dead_wire_a_new_connection_works)
         int n_attempts = 0;
 
         init(&pair);
-        pair.client.options.handshake_ns = 500 * MS;
+        pair.client.options.handshake_ns = 2 * SIDE_SECOND;
         pair_open(&pair, 0);
         run_command("wire bad loss 100%%");
         ck_assert(pair_wait(&pair, &pair.client.is_closed, 10 * SIDE_SECOND));
