@@ -226,6 +226,7 @@ static int start_gc(struct pool_question *question)
 {
         static char host[POOL_HOST_MAX]; /* the same for all */
         struct remote_gc_options options = {
+                .loop = &question->daemon->loop,
                 .pool = remote_pool(question->daemon->cache.remote),
                 .host = host,
                 .older_than_s = (uint32_t)question->limit_s,
