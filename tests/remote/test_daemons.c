@@ -349,7 +349,7 @@ START_TEST(what_a_dead_node_left_is_collected_by_one_of_two)
         wait_known(&nodes[1], 0);
         wait_known(&nodes[2], 0);
         cluster_shell("! rados -p kv -N %s ls | grep ^bundle/", prefix);
-        end_with_a_new_object();
+        end(3);
 }
 END_TEST
 
