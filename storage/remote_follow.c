@@ -16,11 +16,13 @@
 #define SLICE_RECORDS 128u
 #define TRIES_MAX     2u /* of a segment that is damaged: it may have been the way */
 #define UNLISTED_MAX  2u
+#define HINT_MS       100u   /* between rounds, when others hint */
 #define LISTED_MAX    65536u /* of one node in one round, whatever the pool says */
 
 struct remote_follow {
         struct remote *remote;
         bool is_active, is_wanted, has_list;
+        uint64_t round_at; /* ms of the loop's clock: the last one began */
         uint64_t begun_ns;
 
         struct pool_list list;
@@ -516,6 +518,7 @@ void remote_follow_poll(struct remote *remote)
                 node->waits_for = NULL;
         }
         follow->after[0] = '\0';
+        follow->round_at = uv_now(remote->loop);
         follow->is_active = true;
         remote_busy(remote);
         if (list_on(follow)) {
@@ -529,9 +532,17 @@ static void on_poll(uv_timer_t *timer)
         remote_follow_poll(timer->data);
 }
 
+/* Every node's hint asks all others to list all journals: not more often than pays. */
 static void on_hint(void *user)
 {
-        remote_follow_poll(user);
+        struct remote *remote = user;
+        uint64_t now = uv_now(remote->loop), pause = remote->options.poll_ms / 2;
+        uint64_t next = remote->follow->round_at + (pause < HINT_MS ? pause : HINT_MS);
+
+        if (now >= next)
+                remote_follow_poll(remote);
+        else if (!remote->is_closing)
+                uv_timer_start(&remote->poll, on_poll, next - now, remote->options.poll_ms);
 }
 
 void remote_begin_following(struct remote *remote)
