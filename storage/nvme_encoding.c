@@ -54,8 +54,30 @@ static void give_scratch(struct nvme *nvme, struct encoding_scratch *scratch)
                 encoding_scratch_free(scratch);
 }
 
+static struct nvme_spare take_spare(struct nvme_lane *lane, uint32_t index)
+{
+        struct nvme_spare spare = lane->spares[index];
+
+        lane->n_spares--;
+        memmove(&lane->spares[index], &lane->spares[index + 1],
+                (lane->n_spares - index) * sizeof(spare));
+        lane->spare_bytes -= spare.room;
+        return spare;
+}
+
+static void drop_oldest_spare(struct nvme_lane *lane)
+{
+        struct nvme_spare spare = take_spare(lane, 0);
+
+        free(spare.bytes);
+}
+
 void nvme_drop_scratches(struct nvme *nvme)
 {
+        while (nvme->encoding.n_spares)
+                drop_oldest_spare(&nvme->encoding);
+        while (nvme->decoding.n_spares)
+                drop_oldest_spare(&nvme->decoding);
         while (nvme->n_scratches)
                 encoding_scratch_free(nvme->scratches[--nvme->n_scratches]);
 }
@@ -126,21 +148,54 @@ static uint64_t room_for(const struct nvme_job *job)
         return (bytes + SEGMENT_UNIT_BYTES - 1) / SEGMENT_UNIT_BYTES * SEGMENT_UNIT_BYTES;
 }
 
+/* The smallest spare that suffices, or fresh memory; bytes stays NULL when there is none. */
+static struct nvme_spare find_memory(struct nvme_lane *lane, uint64_t room)
+{
+        struct nvme_spare fresh = {.room = room};
+        uint32_t best = lane->n_spares;
+        void *memory;
+
+        for (uint32_t i = 0; i < lane->n_spares; i++)
+                if (lane->spares[i].room >= room &&
+                    (best == lane->n_spares || lane->spares[i].room < lane->spares[best].room))
+                        best = i;
+        if (best < lane->n_spares)
+                return take_spare(lane, best);
+        if (!posix_memalign(&memory, SEGMENT_UNIT_BYTES, room))
+                fresh.bytes = memory;
+        return fresh;
+}
+
+static void keep_spare(struct nvme_lane *lane, struct nvme_spare spare)
+{
+        uint64_t max_bytes = lane->max_bytes / 8;
+
+        if (spare.room > max_bytes) {
+                free(spare.bytes);
+                return;
+        }
+        while (lane->n_spares == NVME_SPARES_MAX || lane->spare_bytes + spare.room > max_bytes)
+                drop_oldest_spare(lane);
+        lane->spares[lane->n_spares++] = spare;
+        lane->spare_bytes += spare.room;
+}
+
 /* False: others have to give some back first. Without memory at all, stored stays NULL. */
 static bool take_memory(struct nvme_lane *lane, struct nvme_job *job)
 {
+        struct nvme_spare memory;
         uint64_t room = room_for(job);
-        void *memory;
 
         if (lane->bytes && lane->bytes + room > lane->max_bytes)
                 return false;
-        if (posix_memalign(&memory, SEGMENT_UNIT_BYTES, room))
+        memory = find_memory(lane, room);
+        if (!memory.bytes)
                 return true;
-        lane->bytes += room;
-        job->stored = memory;
-        job->stored_room = room;
+        lane->bytes += memory.room;
+        job->stored = memory.bytes;
+        job->stored_room = memory.room;
         job->stored_segment = (struct tier_segment){
-                .bytes = memory,
+                .bytes = memory.bytes,
                 .length = room,
                 .arena_id = TIER_MEMORY_UNREGISTERED,
         };
@@ -244,7 +299,7 @@ void nvme_release_memory(struct nvme_job *job)
 
         if (!job->stored)
                 return;
-        free(steal_ptr(job->stored));
+        keep_spare(lane, (struct nvme_spare){steal_ptr(job->stored), job->stored_room});
         lane->bytes -= job->stored_room;
         job->segments = NULL;
         pump(lane);

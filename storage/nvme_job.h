@@ -75,12 +75,22 @@ struct nvme_job {
 
 TAILQ_HEAD(nvme_job_queue, nvme_job);
 
+/* Memory that is kept for the next object: fresh pages cost as much as encoding them. */
+#define NVME_SPARES_MAX 16u
+
+struct nvme_spare {
+        uint8_t *bytes;
+        uint64_t room;
+};
+
 /* Jobs of encoded objects, one way. */
 struct nvme_lane {
         struct nvme_job_queue waiting; /* for memory */
         struct nvme_job_queue ready;   /* for a helper */
         uint64_t bytes, max_bytes;     /* of memory */
-        uint32_t n_working, max_working;
+        uint64_t spare_bytes;          /* at most an eighth of max_bytes, besides */
+        uint32_t n_working, max_working, n_spares;
+        struct nvme_spare spares[NVME_SPARES_MAX]; /* the oldest first */
 };
 
 struct nvme_request {
@@ -108,4 +118,4 @@ void nvme_wait_for_memory(struct nvme_job *job);
 void nvme_wait_for_helper(struct nvme_job *job);
 void nvme_release_memory(struct nvme_job *job); /* has it none, nothing */
 int nvme_decode(struct nvme_job *job);          /* on a helper: 0, TIER_E_CORRUPT or -ENOMEM */
-void nvme_drop_scratches(struct nvme *nvme);
+void nvme_drop_scratches(struct nvme *nvme);    /* and spare memory */

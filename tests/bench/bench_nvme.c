@@ -2,11 +2,13 @@
 /*
  * Bench of the NVMe tier alone: nvme_write and nvme_read at 1.5 and 6 MiB.
  *
- *   bench_nvme [FOLDER [SPACE_MIB [RUNS]]]
+ *   bench_nvme [FOLDER [SPACE_MIB [RUNS [CODEC]]]]
  *
  * Space is filled once before anything is measured, memory is a registered memfd, DEPTH
  * objects are in flight, checksums are computed by workers before a write and verified by
- * the tier after a read. One JSON line a row: name, value (median), unit, runs.
+ * the tier after a read. With a codec (a word of nvme.codec) the bytes are such that bf16's
+ * planes save 1.45 of them, and GB/s are those of raw bytes. One JSON line a row: name, value
+ * (median), unit, runs.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +56,7 @@ struct bench {
         struct object *objects;
         uint64_t object_bytes;
         enum job job;
+        struct encoding encoding;
         uint32_t n_objects, n_next, n_in_flight;
         bool is_full; /* filling: the tier has no more room */
         struct slot slots[DEPTH];
@@ -118,6 +121,7 @@ static void on_computed(uv_work_t *work, int status)
                 .checksums = &slot->checksums,
                 .segments = &slot->segment,
                 .n_segments = 1,
+                .encoding = bench->encoding,
                 .on_done = on_written,
         };
         r = bench->tier->ops.write(bench->tier, &slot->write);
@@ -280,8 +284,15 @@ static void make_arena(struct bench *bench)
                 bench->arena = map_memfd(bytes, 0);
         if (bench->arena == MAP_FAILED)
                 die("memfd", -errno);
-        for (size_t i = 0; i < bytes; i += 8)
-                memcpy(bench->arena + i, &(uint64_t){i * 0x9e3779b97f4a7c15ull}, 8);
+        for (size_t i = 0; i < bytes; i += 8) {
+                uint64_t word = i * 0x9e3779b97f4a7c15ull;
+
+                word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9ull;
+                word ^= word >> 27;
+                if (bench->encoding.kind)
+                        word &= 0x07ff07ff07ff07ffull;
+                memcpy(bench->arena + i, &word, 8);
+        }
         for (uint32_t i = 0; i < DEPTH; i++) {
                 bench->slots[i].bench = bench;
                 bench->slots[i].segment.bytes = bench->arena + (size_t)i * OBJECT_MAX;
@@ -340,11 +351,14 @@ int main(int argc, char **argv)
         uint32_t runs = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 5;
         struct bench *bench = calloc(1, sizeof(*bench));
         char folder[80];
+        int codec;
 
         if (!bench || !(bench->objects = calloc(OBJECTS_MAX, sizeof(*bench->objects))))
                 die("memory", -ENOMEM);
-        if (!runs || runs > RUNS_MAX || space_mib < 256)
-                die("usage: bench_nvme [FOLDER [SPACE_MIB [RUNS]]]", 0);
+        codec = encoding_kind_of(argc > 4 ? argv[4] : "off");
+        if (!runs || runs > RUNS_MAX || space_mib < 256 || codec < 0)
+                die("usage: bench_nvme [FOLDER [SPACE_MIB [RUNS [CODEC]]]]", 0);
+        bench->encoding = encoding_of((enum encoding_kind)codec, 2);
         scratch_make_in(argc > 1 ? argv[1] : "/var/tmp", folder, sizeof(folder));
         open_tier(bench, folder, space_mib << 20);
         make_arena(bench);
