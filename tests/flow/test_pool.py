@@ -167,6 +167,50 @@ class Pool(unittest.TestCase):
         self.ctl(taker, "pool", "gc", "--older-than=1")
         self.assertEqual(self.of_node(node), [])
 
+    def leave_many(self, node, n=300):
+        with self.s3.lock:
+            self.s3.objects.update({f"kvtier/bundle/{node}/{i + 1000:016x}": b"x" for i in range(n)})
+
+    def begin_gc(self, daemon):
+        """One that cannot remove anything; returns kvtierctl when it has begun to."""
+        self.s3.may_delete.clear()
+        gc = subprocess.Popen([KVTIERCTL, f"--socket={daemon.folder}/sock", "pool", "gc",
+                               "--older-than=1"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL)
+        self.addCleanup(gc.wait)
+        self.addCleanup(gc.kill)
+        wait_for(lambda: self.s3.names("kvtier/lease/"))
+        return gc
+
+    def test_gc_ends_with_who_asked_and_with_the_daemon(self):
+        dead, taker, next_taker = self.start(), self.start(), self.start()
+        node = self.node_of(dead)
+        wait_for(lambda: self.of_node(node))
+        self.kill(dead)
+        self.leave_many(node)
+        self.make_older(node, 1000)
+        gc = self.begin_gc(taker)
+        self.assertIn("another", self.ctl(taker, "pool", "gc", status=1).stderr)
+        gc.kill()
+        gc.wait()
+        self.s3.may_delete.set()
+        wait_for(lambda: "another" not in subprocess.run(
+            [KVTIERCTL, f"--socket={taker.folder}/sock", "pool", "gc", "nobody"],
+            capture_output=True, text=True).stderr)
+        self.assertTrue(self.s3.names(f"kvtier/bundle/{node}"))
+
+        self.begin_gc(taker)
+        self.assertEqual(taker.stop(), 0)
+        self.s3.may_delete.set()
+        self.assertTrue(self.s3.names(f"kvtier/bundle/{node}"))
+        # Its lease is still held; who has it goes on at once.
+        self.assertIn("is taking it over",
+                      self.ctl(next_taker, "pool", "gc", "--older-than=1", node, status=1).stdout)
+        taker.start()
+        taker.wait_for("READY=1")
+        self.ctl(taker, "pool", "gc", "--older-than=1", node)
+        self.assertEqual(self.of_node(node), [])
+
     def test_gc_by_two_at_once_leaves_nothing(self):
         dead, one, two = self.start(), self.start(), self.start()
         self.fill(dead)

@@ -48,6 +48,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.answer(200)
 
     def do_DELETE(self):
+        self.server.may_delete.wait()
         with self.server.lock:
             self.server.objects.pop(self.key(), None)
         self.answer(204)
@@ -95,6 +96,8 @@ class FakeS3(http.server.ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.objects = {}
         self.is_down = False  # connections end without an answer
+        self.may_delete = threading.Event()  # until it is set, DELETE has no answer
+        self.may_delete.set()
         self.endpoint = f"http://127.0.0.1:{self.server_address[1]}"
 
     def __enter__(self):
@@ -102,6 +105,7 @@ class FakeS3(http.server.ThreadingHTTPServer):
         return self
 
     def __exit__(self, *exception):
+        self.may_delete.set()
         self.shutdown()
         self.server_close()
 
