@@ -270,6 +270,18 @@ START_TEST(replacing_reaches_copies_that_the_pool_never_had)
 }
 END_TEST
 
+static bool has_b_told(void *user)
+{
+        (void)user;
+        return node_usage(b).journal_segments_written;
+}
+
+static bool has_c_told(void *user)
+{
+        (void)user;
+        return node_usage(&fixture->nodes[2]).journal_segments_written;
+}
+
 /* Node 1 stored it, node 0 replaces it: the third may hear of it in any order. */
 START_TEST(bytes_from_before_a_replacement_are_not_entered_after_it)
 {
@@ -314,6 +326,59 @@ START_TEST(bytes_stored_in_the_knowledge_of_a_replacement_are_entered)
         node_open(fixture, 2);
         nodes_settle(fixture);
         ck_assert_int_eq(node_read_appeared(c, &new), 0);
+        end();
+}
+END_TEST
+
+START_TEST(replacements_are_remembered_over_a_restart)
+{
+        struct driver_object old = driver_object(1, 65536);
+
+        begin(2);
+        nodes_settle(fixture);
+        fake_pool_hold(b->pool, 1u << FAKE_POOL_LIST); /* it hears of nothing */
+        a->driver.tier->ops.replaced(a->driver.tier, &old.object.key, 4711);
+        nodes_settle_without(fixture, 1);
+        node_close(fixture, 0);
+        node_open(fixture, 0);
+        write_one(b, &old);
+        nodes_run_until(fixture, has_b_told, NULL);
+        nodes_settle_without(fixture, 1);
+        ck_assert_uint_eq(node_usage(a).entries, 0);
+        ck_assert_uint_eq(a->n_appeared, 0);
+        end();
+}
+END_TEST
+
+/* A replacement that everybody has read is not remembered by its key any more. */
+START_TEST(who_comes_late_is_not_believed_before_it_has_read)
+{
+        struct driver_object old = driver_object(1, 65536), other = driver_object(2, 1000);
+        struct driver_object later = driver_object(3, 1000);
+        struct why why = {""};
+        struct node *c;
+
+        begin(3);
+        c = &fixture->nodes[2];
+        node_close(fixture, 2);
+        a->driver.tier->ops.replaced(a->driver.tier, &old.object.key, 4711);
+        nodes_settle(fixture);
+        write_one(b, &other);
+        nodes_settle(fixture);
+        ck_assert(!node_try_open(fixture, 2, &why));
+        fake_pool_hold(c->pool, 1u << FAKE_POOL_GET);
+        driver_recover(&c->driver);
+        write_one(c, &old);
+        nodes_run_until(fixture, has_c_told, NULL);
+        nodes_settle_without(fixture, 2);
+        ck_assert_ptr_null(node_appeared(a, &old));
+        ck_assert_ptr_null(node_appeared(b, &old));
+        fake_pool_hold(c->pool, 0);
+        nodes_settle(fixture);
+        ck_assert(node_vanished(c, &old)->replaced);
+        write_one(c, &later);
+        nodes_settle(fixture);
+        ck_assert_int_eq(node_read_appeared(a, &later), 0);
         end();
 }
 END_TEST
@@ -449,6 +514,8 @@ int main(void)
         tcase_add_test(tcase, replacing_reaches_copies_that_the_pool_never_had);
         tcase_add_test(tcase, bytes_from_before_a_replacement_are_not_entered_after_it);
         tcase_add_test(tcase, bytes_stored_in_the_knowledge_of_a_replacement_are_entered);
+        tcase_add_test(tcase, replacements_are_remembered_over_a_restart);
+        tcase_add_test(tcase, who_comes_late_is_not_believed_before_it_has_read);
         tcase_add_test(tcase, a_torn_segment_is_skipped_and_counted);
         tcase_add_test(tcase, a_bundle_deleted_behind_everybodys_back_is_a_miss);
         tcase_add_test(tcase, a_long_journal_is_compacted);
