@@ -50,6 +50,7 @@ struct cache {
         enum placement_write write_policy;               /* of NVMe */
         struct offer_policy offers;                      /* of the pool */
         struct encoding_choice encodings[INDEX_N_TIERS]; /* of what goes down to each */
+        uint64_t spill_scan_at_bytes; /* entered bytes at which NVMe is looked at again */
         uint64_t next_generation;
         uint8_t boot_id[16];
         uint64_t forgetting_bytes[INDEX_N_TIERS]; /* space whose delete is under way */

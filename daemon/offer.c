@@ -6,7 +6,7 @@
 /* Boundaries of one chain that are offered together: those above come with a later one. */
 #define CHAIN_MAX 1024u
 
-static bool is_worth_it(struct cache *cache, const struct index_boundary *boundary)
+bool offer_is_worth_it(struct cache *cache, const struct index_boundary *boundary)
 {
         const struct offer_policy *policy = &cache->offers;
 
@@ -72,7 +72,7 @@ static void offer_now(struct cache *cache, uint32_t boundary_id)
             cache->transfers.draining)
                 return;
         boundary = index_boundary_at(cache->index, boundary_id);
-        if (is_worth_it(cache, boundary))
+        if (offer_is_worth_it(cache, boundary))
                 offer_chain(cache, boundary);
 }
 
@@ -90,7 +90,12 @@ void offer_seen(struct cache *cache, const struct index_object *object)
 
 void offer_arrived(struct cache *cache, const struct index_object *object)
 {
-        offer_now(cache, object->boundary);
+        struct host_copy *copy = host_copy_at(&cache->copies, object->host);
+
+        if (copy->spills && may_offer(cache, object))
+                host_copy_set_offered(&cache->copies, copy, true);
+        else
+                offer_now(cache, object->boundary);
 }
 
 void offer_pinned(struct cache *cache, struct index_boundary *boundary)
@@ -111,7 +116,7 @@ void offer_all(struct cache *cache)
                         index_boundary_at(cache->index, object->boundary);
 
                 after = index_object_id(cache->index, object);
-                if (object->host != INDEX_NONE && is_worth_it(cache, boundary))
+                if (object->host != INDEX_NONE && offer_is_worth_it(cache, boundary))
                         offer_chain(cache, boundary);
         }
 }
@@ -127,7 +132,7 @@ uint64_t offer_part(struct cache *cache, const struct placement_victim *part)
                 if (object->host != INDEX_NONE && placement_takes(cache->index, part, object))
                         bytes += host_copy_at(&cache->copies, object->host)->space_bytes;
         }
-        if (bytes && is_worth_it(cache, part->boundary))
+        if (bytes && offer_is_worth_it(cache, part->boundary))
                 offer_chain(cache, part->boundary);
         return bytes;
 }

@@ -27,6 +27,9 @@ struct offer_policy {
         uint32_t tokens_min; /* from this depth on, likewise; 0: no depth */
 };
 
+/* Is a boundary's part in the pool worth the trip? */
+bool offer_is_worth_it(struct cache *cache, const struct index_boundary *boundary);
+
 /* An object was stored, was used, has come up from below, or its boundary was pinned. */
 void offer_stored(struct cache *cache, const struct index_object *object);
 void offer_seen(struct cache *cache, const struct index_object *object);

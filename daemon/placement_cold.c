@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/placement_cold.h"
 
-void placement_cold_begin(struct placement_cold *walk, struct index *index)
+void placement_cold_begin(struct placement_cold *walk, struct index *index, enum index_tier tier)
 {
         const struct placement_order *order = index_order(index);
-        const struct placement_share *share = &order->hybrid.shares[INDEX_HOST];
-        const struct index_boundary *first = placement_next(index, INDEX_HOST, NULL);
+        const struct placement_share *share = &order->hybrid.shares[tier];
+        const struct index_boundary *first = placement_next(index, tier, NULL);
 
         walk->index = index;
+        walk->tier = tier;
         walk->lru = first ? index_boundary_id(index, first) : INDEX_NONE;
         for (int list = PLACEMENT_UNPROVEN; list <= PLACEMENT_PROVEN; list++) {
                 walk->states[list] = share->queues[list].oldest;
@@ -21,7 +22,7 @@ static struct index_boundary *at(struct placement_cold *walk, uint32_t id)
         return id ? index_boundary_at(walk->index, id) : NULL;
 }
 
-static bool kv_is_below(struct index *index, struct index_boundary *boundary)
+static bool kv_is_below(struct index *index, struct index_boundary *boundary, enum index_tier tier)
 {
         const struct placement_victim kv = {.boundary = boundary, .part = PLACEMENT_KV};
 
@@ -29,8 +30,10 @@ static bool kv_is_below(struct index *index, struct index_boundary *boundary)
                 const struct index_object *object = index_object_at(index, id);
 
                 id = object->next;
-                if (object->host != INDEX_NONE && placement_takes(index, &kv, object) &&
-                    !object->place.claim && !(object->flags & INDEX_WRITING))
+                if (index_object_is_in(object, tier) && placement_takes(index, &kv, object) &&
+                    !(tier == INDEX_HOST
+                              ? object->place.claim || object->flags & INDEX_WRITING
+                              : object->flags & (INDEX_REMOTE_HERE | INDEX_WRITING_POOL)))
                         return false;
         }
         return true;
@@ -39,7 +42,7 @@ static bool kv_is_below(struct index *index, struct index_boundary *boundary)
 /* A state and the KV above it: what is its own, and what has no copy below. */
 static void take_path(struct placement_cold *walk, uint32_t state)
 {
-        const struct placement_link *links = index_order(walk->index)->links[INDEX_HOST];
+        const struct placement_link *links = index_order(walk->index)->links[walk->tier];
         struct index_boundary *each = at(walk, state);
 
         walk->path[0] = state;
@@ -48,7 +51,7 @@ static void take_path(struct placement_cold *walk, uint32_t state)
                 uint32_t id = each->parent;
 
                 each = at(walk, id);
-                if (links[id].children > 1 && kv_is_below(walk->index, each))
+                if (links[id].children > 1 && kv_is_below(walk->index, each, walk->tier))
                         return;
                 walk->path[walk->n_path++] = id;
         }
@@ -56,7 +59,7 @@ static void take_path(struct placement_cold *walk, uint32_t state)
 
 static uint32_t *next_state(struct placement_cold *walk)
 {
-        const struct placement_share *share = &index_order(walk->index)->hybrid.shares[INDEX_HOST];
+        const struct placement_share *share = &index_order(walk->index)->hybrid.shares[walk->tier];
         enum placement_list list = placement_hybrid_giving_list(
                 share, walk->n_states[PLACEMENT_UNPROVEN], walk->n_states[PLACEMENT_PROVEN]);
 
@@ -67,7 +70,7 @@ static void take_next_state(struct placement_cold *walk, uint32_t *state)
 {
         uint32_t id = *state;
 
-        *state = index_order(walk->index)->links[INDEX_HOST][id].newer;
+        *state = index_order(walk->index)->links[walk->tier][id].newer;
         walk->n_states[state - walk->states]--;
         take_path(walk, id);
 }
@@ -88,7 +91,7 @@ struct placement_victim placement_cold_next(struct placement_cold *walk)
         }
         if (lru.boundary) {
                 const struct index_boundary *newer =
-                        placement_next(walk->index, INDEX_HOST, lru.boundary);
+                        placement_next(walk->index, walk->tier, lru.boundary);
 
                 walk->lru = newer ? index_boundary_id(walk->index, newer) : INDEX_NONE;
         }

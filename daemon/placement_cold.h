@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is to be written down ahead of its eviction from host memory: a walk from the
- * coldest on.
+ * What is to be written down ahead of its eviction from host memory, or to go from NVMe to
+ * the pool: a walk from the coldest on.
  *
  * Layouts without states: boundary by boundary, from the old end. Layouts with states: the
  * states in the order in which they will give way, each behind the KV that it makes usable,
@@ -9,7 +9,7 @@
  * that others use too comes only while it has no copy below. What is dead is not worth a
  * write and does not come.
  *
- * Nothing may enter or leave the host tier, nor be used, during a walk; what is on its way
+ * Nothing may enter or leave the tier, nor be used, during a walk; what is on its way
  * down may go from the tier below. Loop thread only.
  */
 #pragma once
@@ -23,6 +23,7 @@
 
 struct placement_cold {
         struct index *index;
+        enum index_tier tier;
         uint32_t lru; /* next one of each list */
         uint32_t states[PLACEMENT_PROVEN + 1];
         uint32_t n_states[PLACEMENT_PROVEN + 1]; /* that are left of the list */
@@ -30,7 +31,7 @@ struct placement_cold {
         uint32_t n_path;
 };
 
-void placement_cold_begin(struct placement_cold *walk, struct index *index);
+void placement_cold_begin(struct placement_cold *walk, struct index *index, enum index_tier tier);
 
 /* The next boundary, and what of it; boundary NULL is the end. */
 struct placement_victim placement_cold_next(struct placement_cold *walk);

@@ -7,6 +7,7 @@
 #include "daemon/layout_keeper.h"
 #include "daemon/offer.h"
 #include "daemon/placement_cold.h"
+#include "daemon/spill.h"
 #include "daemon/transfer_struct.h"
 
 /*
@@ -155,6 +156,20 @@ static void take_place(struct transfer *transfer, struct tier_place place)
                 cache_set_remote(cache, object, place, true);
 }
 
+/* What came up for this alone leaves again, unless somebody wants it meanwhile. */
+static void end_spill(struct transfer *transfer)
+{
+        struct host_copy *copy = transfer->copy;
+        struct cache *cache = transfer->cache;
+
+        if (transfer->tier != INDEX_REMOTE || !copy->spills)
+                return;
+        copy->spills = false;
+        if (copy->object != INDEX_NONE && !copy->n_leases)
+                cache_drop_host(cache, index_object_at(cache->index, copy->object),
+                                METRICS_FOR_SPACE);
+}
+
 static void on_written(struct tier_write *write, int result, struct tier_place place)
 {
         struct transfer *transfer = (struct transfer *)write;
@@ -171,6 +186,7 @@ static void on_written(struct tier_write *write, int result, struct tier_place p
         } else if (!result) {
                 take_place(transfer, place);
         }
+        end_spill(transfer);
         end_down(transfer);
         transfers_progress(cache);
 }
@@ -489,7 +505,7 @@ static void pump_cold(struct cache *cache, enum index_tier tier)
         if (host.ready_bytes - host.used_bytes > window)
                 return;
 
-        placement_cold_begin(&walk, cache->index);
+        placement_cold_begin(&walk, cache->index, INDEX_HOST);
         /* A state and its KV go together: what lies half in the window goes down whole. */
         for (unsigned i = 0;
              i < COLD_STEPS && (bytes < window || walk.n_path) && may_take_part(cache, tier); i++) {
@@ -517,6 +533,7 @@ static void pump_remote(struct cache *cache)
 {
         if (cache->offers.write == PLACEMENT_WRITE_COLD && !cache->transfers.draining)
                 pump_cold(cache, INDEX_REMOTE);
+        spills_pump(cache);
         pump_offers(cache);
 }
 
