@@ -25,6 +25,7 @@ struct kvt__bridge_options {
         const char *address;   /* host:port, or host */
         const char *secret;    /* path: base/rdma_secret.h */
         uint64_t buffer_bytes; /* a multiple of 4 KiB */
+        const char *source;    /* address of this node to connect from; NULL: as routes say */
 };
 
 /* The module exports one of these. */

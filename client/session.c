@@ -276,6 +276,7 @@ static enum kvt_status open_bridge(struct kvt_session *session, const struct kvt
                           : environment   ? environment
                                           : KVT_DEFAULT_SECRET,
                 .buffer_bytes = options->buffer_bytes ? options->buffer_bytes : BUFFER_BYTES,
+                .source = secure_getenv("KVTIER_RDMA_SOURCE"),
         };
         int r;
 

@@ -250,7 +250,7 @@ static json_t *describe_session(const struct session *session)
         admin_hex(engine, session->engine_id, sizeof(session->engine_id));
         return json_pack(
                 "{s:I, s:s, s:I, s:I, s:s, s:b, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                "s:b, s:b, s:I, s:I, s:s}",
+                "s:b, s:b, s:I, s:I, s:s, s:s}",
                 "session", (json_int_t)session->id, "state", state_name(session), "pid",
                 (json_int_t)session->pid, "uid", (json_int_t)session->uid, "program",
                 session->program, "admin", !session->wants_table, "engine_id", engine, "layout",
@@ -262,7 +262,7 @@ static json_t *describe_session(const struct session *session)
                 (json_int_t)session->loaded_bytes, "pins", (json_int_t)session->pins.n, "loads",
                 !session->no_loads, "stores", !session->no_stores, "rank",
                 (json_int_t)session->rank, "n_ranks", (json_int_t)session->n_ranks, "close_reason",
-                session->close_reason ? session->close_reason : "");
+                session->close_reason ? session->close_reason : "", "from", session->from);
 }
 
 json_t *admin_sessions(const struct session *asker)

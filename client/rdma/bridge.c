@@ -238,6 +238,7 @@ static int find_address(struct kvt__bridge *bridge, struct sockaddr_storage *ret
 static void begin(struct kvt__bridge *bridge, int socket)
 {
         struct rdma_target target = {
+                .source = bridge->source,
                 .domain = bridge->secret.domain,
                 .timeout_ns = CONNECT_NS,
         };
@@ -523,6 +524,8 @@ static int bridge_open(struct kvt__bridge **ret_bridge, const struct kvt__bridge
         pthread_mutex_init(&bridge->lock, NULL);
         pthread_cond_init(&bridge->opened, NULL);
         r = split_address(bridge, options->address, why);
+        if (!r && options->source)
+                r = rdma_address_parse(&bridge->source, options->source, 0, why);
         if (!r)
                 r = rdma_secret_load(&bridge->secret, options->secret, why);
         if (!r)

@@ -99,6 +99,7 @@ struct kvt__bridge {
         /* set at open */
         char *host, *service;
         struct rdma_secret_file secret;
+        struct sockaddr_storage source; /* ss_family 0: as the routes say */
         uint8_t id[RDMA_ID_BYTES];
         uint8_t *base;
         uint64_t bytes;

@@ -13,12 +13,14 @@
 #include <unistd.h>
 
 #include "client/kvtier.h"
+#include "proto/status.h"
 #include "tests/support/child.h"
 #include "tests/support/content.h"
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/flow.h"
 #include "tests/support/flow_session.h"
 #include "tests/support/paged_engine.h"
+#include "tests/support/remote_client.h"
 #include "tests/support/wire_client.h"
 
 #define MIB UINT64_C(0x100000)
@@ -26,6 +28,14 @@
 static struct daemon_fixture fixture;
 static char address[64], secret[128];
 static unsigned port;
+
+/* Where the daemon listens: the guest of tests/rdma has devices of its own. */
+static const char *host(void)
+{
+        const char *given = getenv("KVTIER_REMOTE_HOST");
+
+        return given ? given : "127.0.0.1";
+}
 
 static void write_secret(const char *text)
 {
@@ -40,13 +50,13 @@ static void start(const struct daemon_options *given)
 {
         static char listen_at[64], secret_at[160], metrics_at[64];
         static const char *const overrides[] = {listen_at, secret_at, metrics_at,
-                                                "rdma.allow=127.0.0.1", NULL};
+                                                "rdma.allow=127.0.0.1,10.1.0.0/24", NULL};
         struct daemon_options options = given ? *given : (struct daemon_options){0};
 
         port = 20000 + (unsigned)getpid() % 10000 * 2;
         snprintf(secret, sizeof(secret), "/tmp/kvtier-remote-%u", port);
-        snprintf(address, sizeof(address), "rdma://127.0.0.1:%u", port);
-        snprintf(listen_at, sizeof(listen_at), "rdma.listen=127.0.0.1:%u", port);
+        snprintf(address, sizeof(address), "rdma://%s:%u", host(), port);
+        snprintf(listen_at, sizeof(listen_at), "rdma.listen=%s:%u", host(), port);
         snprintf(secret_at, sizeof(secret_at), "rdma.secret=%s", secret);
         snprintf(metrics_at, sizeof(metrics_at), "metrics.listen=127.0.0.1:%u", port + 1);
         options.overrides = overrides;
@@ -347,6 +357,101 @@ START_TEST(an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else)
 }
 END_TEST
 
+/* ---- places ---- */
+
+static uint32_t commit_one(struct remote_client *client, struct wire_object *object)
+{
+        wire_client_end(&client->wire, WIRE_COMMIT, 0, object, 1);
+        return object->status;
+}
+
+START_TEST(bytes_come_once_and_before_the_commit)
+{
+        struct remote_client *client = calloc(1, sizeof(*client));
+        struct wire_object object = wire_object(3, 5000);
+        struct kvt_session *session;
+        uint64_t place, lease;
+
+        start(NULL);
+        ck_assert_ptr_nonnull(client);
+        remote_client_open(client, address + strlen("rdma://"), getenv("KVTIER_RDMA_SOURCE"),
+                           secret);
+        place = client->place.address;
+        content_fill(client->memory + 100, 0, 5000, 3, 1);
+        wire_client_reserve(&client->wire, 0, &object, 1);
+        ck_assert_uint_eq(object.status, KVT_WIRE_OK);
+        ck_assert_uint_eq(object.n_extents, 0);
+        lease = object.lease;
+        /* Whatever was in that memory before is nobody's to publish. */
+        ck_assert_uint_eq(commit_one(client, &object), KVT_WIRE_INVALID);
+        ck_assert_uint_eq(remote_client_move(client, WIRE_PUT, lease, place, 4999),
+                          KVT_WIRE_INVALID);
+        ck_assert_uint_eq(remote_client_move(client, WIRE_FETCH, lease, place, 5000),
+                          KVT_WIRE_GONE);
+        ck_assert_uint_eq(remote_client_move(client, WIRE_PUT, lease, place + 100, 5000),
+                          KVT_WIRE_OK);
+        ck_assert_uint_eq(remote_client_move(client, WIRE_PUT, lease, place, 5000),
+                          KVT_WIRE_INVALID);
+        object.lease = lease;
+        ck_assert_uint_eq(commit_one(client, &object), KVT_WIRE_OK);
+        ck_assert_uint_eq(remote_client_move(client, WIRE_PUT, lease, place, 5000), KVT_WIRE_GONE);
+        session = flow_open(fixture.socket);
+        ck_assert_int_eq(flow_get(session, 3, 1, 1, NULL), KVT_OK);
+        kvt_close(session);
+        remote_client_close(client);
+        expect_nothing_held();
+        free(client);
+        stop();
+}
+END_TEST
+
+START_TEST(a_place_that_is_not_granted_ends_the_session_and_no_other)
+{
+        struct remote_client *client = calloc(1, sizeof(*client));
+        struct wire_object object = wire_object(3, REMOTE_CLIENT_BYTES + 4096);
+        struct kvt_session *session;
+
+        start(NULL);
+        ck_assert_ptr_nonnull(client);
+        session = open_small(2 * MIB);
+        remote_client_open(client, address + strlen("rdma://"), getenv("KVTIER_RDMA_SOURCE"),
+                           secret);
+        wire_client_reserve(&client->wire, 0, &object, 1);
+        ck_assert_uint_eq(object.status, KVT_WIRE_OK);
+        ck_assert_uint_ne(remote_client_move(client, WIRE_PUT, object.lease, client->place.address,
+                                             object.bytes),
+                          KVT_WIRE_OK);
+        wire_client_wait_hang_up(&client->wire);
+        daemon_wait_log(&fixture, "session_closed", "reason=lost");
+        expect_nothing_held();
+        ck_assert_int_eq(flow_get(session, 3, 0, 0, NULL), KVT_MISS);
+        ck_assert_int_eq(flow_put(session, 1, 1, MIB, 0), KVT_OK);
+        ck_assert_int_eq(flow_get(session, 1, 1, 1, NULL), KVT_OK);
+        remote_client_close(client);
+        kvt_close(session);
+        free(client);
+        stop();
+}
+END_TEST
+
+START_TEST(places_are_for_remote_sessions)
+{
+        struct remote_client *client = calloc(1, sizeof(*client));
+        struct wire_object object = wire_object(3, 5000);
+
+        start(NULL);
+        ck_assert_ptr_nonnull(client);
+        client->wire.fd = client->wire.table_fd = -1;
+        wire_client_open(&client->wire, fixture.socket);
+        wire_client_reserve(&client->wire, 0, &object, 1);
+        ck_assert_uint_eq(remote_client_move(client, WIRE_PUT, object.lease, 4096, 5000),
+                          KVT_WIRE_INVALID);
+        wire_client_close(&client->wire);
+        free(client);
+        stop();
+}
+END_TEST
+
 /* ---- ends ---- */
 
 static void hold_and_wait(struct child *self, void *argument)
@@ -502,6 +607,9 @@ int main(void)
                 a_batch_takes_few_messages,
                 a_match_shows_what_was_looked_for,
                 an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else,
+                bytes_come_once_and_before_the_commit,
+                a_place_that_is_not_granted_ends_the_session_and_no_other,
+                places_are_for_remote_sessions,
                 leases_of_a_killed_client_end_at_once,
                 a_lease_outlives_the_daemon_and_the_session_comes_back,
                 sessions_that_come_and_go_leave_nothing,
