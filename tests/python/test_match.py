@@ -76,6 +76,11 @@ def test_probe_shows_cells_of_each_digest(hybrid, stored):
     assert [v.tolist() for v in hybrid.probe(b"")] == [[], []]
 
 
+def test_a_find_asks_nobody_when_the_table_is_here(hybrid, stored):
+    assert hybrid.find(stored, waited=True).wait().status is Status.OK
+    assert hybrid.match(stored).boundaries == 5
+
+
 def test_what_a_boundary_needs_is_acquired_as_it_is(hybrid, stored):
     status, objects = hybrid.boundary_objects(stored, 5)
     assert status is Status.OK and len(objects) == 12

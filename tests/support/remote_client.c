@@ -9,6 +9,7 @@
 
 #include "proto/message.h"
 #include "proto/remote.h"
+#include "proto/status.h"
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/remote_client.h"
 

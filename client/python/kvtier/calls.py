@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, AsyncIterator, Iterator, NamedTuple
 
 from ._native import ffi, lib
-from .buffers import fill, nanoseconds
+from .buffers import DIGEST_BYTES, Digests, digest_bytes, fill, nanoseconds, pointer
 from .handle import Handle
 from .memory import LeasedMemory
 from .objects import Objects
@@ -229,6 +229,18 @@ class Calls(Handle):
         flags = self._load_flags(wait, False, False, bypass, timeout)
         name = ffi.NULL if hint is None else ffi.new("char[]", hint.encode())
         return self._submit(lib.kvt_prefetch, objects, flags, timeout, waited, extra=(name,))
+
+    def find(
+        self, digests: Digests, *, timeout: float | None = 30.0, waited: bool = False
+    ) -> Call:
+        """Asks the daemon of another node which of these boundaries it has.
+
+        When it has completed, `match` and `probe` show it. With a daemon on this node they do
+        so anyway, and it completes at once.
+        """
+        data = digest_bytes(digests)
+        extra = (pointer("struct kvt_digest *", data), len(data) // DIGEST_BYTES)
+        return self._submit(lib.kvt_find, None, 0, timeout, waited, extra=extra)
 
     def release_objects(
         self, objects: Objects, *, timeout: float | None = 30.0, waited: bool = False

@@ -24,6 +24,10 @@ class Session(Blobs, Matching, Marks, Pages):
     rank, n_ranks: of this process on this node, for `is_mine`. loads, stores: False for runs
     that must be reproducible: nothing that is stored is seen, or nothing is stored.
 
+    With the daemon of another node (socket: rdma://HOST:PORT) `find` asks what it has before
+    `match` shows it. secret: the file that holds the domain's, None for what KVTIER_SECRET in
+    the environment names, or /etc/kvtier/secret. buffer_bytes: of leases, 0 for 256 MiB.
+
     ValueError: the layout is wrong. SessionError: the daemon refuses. All methods may be
     called from any thread; `close` last. In a forked child they raise RuntimeError; open
     another session there.
@@ -43,6 +47,8 @@ class Session(Blobs, Matching, Marks, Pages):
         n_ranks: int = 1,
         loads: bool = True,
         stores: bool = True,
+        secret: Optional[str] = None,
+        buffer_bytes: int = 0,
     ) -> None:
         super().__init__()
         if engine_id is not None and len(engine_id) != 16:
@@ -67,6 +73,8 @@ class Session(Blobs, Matching, Marks, Pages):
         options.flags |= 0 if loads else lib.KVT_OPEN_NO_LOADS
         options.flags |= 0 if stores else lib.KVT_OPEN_NO_STORES
         options.rank, options.n_ranks = rank, n_ranks
+        options.secret = new("char[]", secret and secret.encode())
+        options.buffer_bytes = buffer_bytes
         self._open(options)
 
     def close(self) -> None:
