@@ -48,8 +48,11 @@ void bridge_beat(struct kvt__bridge *bridge)
 
 static void close_socket(struct kvt__bridge *bridge)
 {
-        if (bridge->socket >= 0)
+        if (bridge->socket >= 0) {
+                /* A forked child may hold a copy. */
+                shutdown(bridge->socket, SHUT_RDWR);
                 close(steal_fd(&bridge->socket));
+        }
         kvt__outbox_clear(&bridge->out);
 }
 
@@ -275,7 +278,7 @@ static void read_library(struct kvt__bridge *bridge)
                 if (message_check(bridge->packet_in, (size_t)length, &why) == MESSAGE_E_INVALID)
                         hang_up(bridge);
                 else
-                        bridge_from_library(bridge, (const void *)bridge->packet_in);
+                        bridge_from_library(bridge);
         }
 }
 

@@ -161,8 +161,8 @@ void bridge_beat(struct kvt__bridge *bridge);
 void bridge_fail(struct kvt__bridge *bridge, uint32_t status, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
-/* upstream.c, downstream.c: a message that passed message_check() */
-void bridge_from_library(struct kvt__bridge *bridge, const struct wire_header *header);
+/* upstream.c, downstream.c: a message that passed message_check(); the library's: packet_in */
+void bridge_from_library(struct kvt__bridge *bridge);
 void bridge_from_daemon(struct kvt__bridge *bridge, const struct wire_header *header);
 
 /* request.c */

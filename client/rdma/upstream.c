@@ -166,8 +166,19 @@ static void on_copies_ended(struct kvt__bridge *bridge, const struct wire_copies
         bridge_result_end(bridge, false);
 }
 
-void bridge_from_library(struct kvt__bridge *bridge, const struct wire_header *header)
+/* Every room is in one piece; how the bytes lie at the daemon is nobody's business here. */
+static void drop_contiguous(struct kvt__bridge *bridge)
 {
+        struct wire_batch *batch = (void *)bridge->packet_in;
+        struct wire_reserve_item *items = (void *)(batch + 1);
+
+        for (uint32_t i = 0; i < batch->header.n_items; i++)
+                items[i].flags &= ~WIRE_RESERVE_CONTIGUOUS;
+}
+
+void bridge_from_library(struct kvt__bridge *bridge)
+{
+        const struct wire_header *header = (const void *)bridge->packet_in;
         const struct wire_batch *batch = (const void *)header;
 
         switch (header->kind) {
@@ -180,6 +191,8 @@ void bridge_from_library(struct kvt__bridge *bridge, const struct wire_header *h
                 if (!request)
                         return;
                 request->set = batch->set;
+                if (header->kind == WIRE_RESERVE)
+                        drop_contiguous(bridge);
                 bridge_forward(bridge, header);
                 return;
         }

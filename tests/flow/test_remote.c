@@ -5,11 +5,13 @@
  */
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/kvtier.h"
@@ -497,6 +499,7 @@ START_TEST(a_lease_outlives_the_daemon_and_the_session_comes_back)
         struct kvt_session_info info = {.size = sizeof(info)};
         struct digest digest;
         uint64_t id;
+        pid_t forked;
 
         start(NULL);
         session = open_small(2 * MIB);
@@ -505,9 +508,16 @@ START_TEST(a_lease_outlives_the_daemon_and_the_session_comes_back)
         memcpy(object.digest.bytes, digest.bytes, sizeof(digest.bytes));
         completion = wait_for(session, kvt_acquire(session, &call, &object, 1, &id), &id);
         ck_assert_int_eq(completion.status, KVT_OK);
+        /* A child holds copies of whatever the bridge has open. */
+        forked = fork();
+        if (!forked)
+                for (;;)
+                        pause();
         daemon_kill(&fixture);
         daemon_start(&fixture);
         flow_wait_attached(session);
+        ck_assert(!kill(forked, SIGKILL));
+        ck_assert_int_eq(waitpid(forked, NULL, 0), forked);
         ck_assert(content_is(object.segments[0].address, 0, MIB, 7, 1));
         /* The room is not given to anybody else meanwhile. */
         ck_assert_int_eq(flow_put(session, 8, 1, MIB, 0), KVT_OK);
