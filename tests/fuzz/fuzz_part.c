@@ -21,7 +21,8 @@ static void cut_again(void)
         memcpy(message, join.bytes, length);
         memset(&again, 0, offsetof(struct remote_join, bytes));
         while (offset < length) {
-                size_t bytes = remote_cut(part, sizeof(part), join.service, message, length, &offset);
+                size_t bytes =
+                        remote_cut(part, sizeof(part), join.service, message, length, &offset);
                 struct why why;
 
                 if (is_whole || remote_join_add(&again, part, bytes, &is_whole, &why))
