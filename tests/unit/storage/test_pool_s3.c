@@ -212,17 +212,17 @@ static const struct {
         int result;
         const char *told; /* NULL: no failure */
 } answers[] = {
-        {"HTTP/1.1 503 x\r\nContent-Length: 43\r\n\r\n<Error><Code>SlowDown</Code></Error>       ",
-         -EAGAIN, "SlowDown"},
-        {"HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n", -EAGAIN, "HTTP 500"},
-        {"HTTP/1.1 507 x\r\nContent-Length: 0\r\n\r\n", -ENOSPC, "HTTP 507"},
-        {"HTTP/1.1 403 x\r\nContent-Length: 40\r\n\r\n<Error><Code>QuotaExceeded</Code></Error>",
+        {"HTTP/1.1 503 x\r\nConnection: close\r\n\r\n<Error><Code>SlowDown</Code></Error>", -EAGAIN,
+         "SlowDown"},
+        {"HTTP/1.1 500 x\r\nConnection: close\r\n\r\n", -EAGAIN, "HTTP 500"},
+        {"HTTP/1.1 507 x\r\nConnection: close\r\n\r\n", -ENOSPC, "HTTP 507"},
+        {"HTTP/1.1 403 x\r\nConnection: close\r\n\r\n<Error><Code>QuotaExceeded</Code></Error>",
          -ENOSPC, "QuotaExceeded"},
-        {"HTTP/1.1 403 x\r\nContent-Length: 9\r\n\r\nnot <XML>", -EACCES, "HTTP 403"},
-        {"HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n", -ENOENT, NULL},
-        {"HTTP/1.1 404 x\r\nContent-Length: 39\r\n\r\n<Error><Code>NoSuchBucket</Code></Error>",
+        {"HTTP/1.1 403 x\r\nConnection: close\r\n\r\nnot <XML>", -EACCES, "HTTP 403"},
+        {"HTTP/1.1 404 x\r\nConnection: close\r\n\r\n", -ENOENT, NULL},
+        {"HTTP/1.1 404 x\r\nConnection: close\r\n\r\n<Error><Code>NoSuchBucket</Code></Error>",
          -ENOENT, "bucket does not exist"},
-        {"HTTP/1.1 301 x\r\nContent-Length: 0\r\nLocation: http://x/\r\n\r\n", -EINVAL, "region"},
+        {"HTTP/1.1 301 x\r\nConnection: close\r\nLocation: http://x/\r\n\r\n", -EINVAL, "region"},
         {"nonsense\r\n\r\n", -EIO, ""},
         {"", -ECONNRESET, ""},
 };
@@ -253,7 +253,7 @@ START_TEST(query_is_sorted_and_encoded_for_the_signature)
 {
         struct pool_driver_request request;
 
-        reply = "HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n<ListBucketResult/>";
+        reply = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<ListBucketResult/>";
         ck_assert_int_eq(list(&request), 0);
         ck_assert_uint_eq(request.n_names, 0);
         ck_assert(strstr(asked, "GET /bucket/?list-type=2&max-keys=10&prefix=here%2Fbundle%2F&"
@@ -267,13 +267,13 @@ START_TEST(keys_of_others_are_not_listed)
 {
         struct pool_driver_request request;
 
-        reply = "HTTP/1.1 200 OK\r\nContent-Length: 319\r\n\r\n"
+        reply = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
                 "<ListBucketResult><IsTruncated>false</IsTruncated>"
                 "<Contents><Key>here/bundle/b</Key><Size>17</Size></Contents>"
                 "<Contents><Key>here/bundle/B</Key><Size>1</Size></Contents>"
                 "<Contents><Key>elsewhere/bundle/c</Key><Size>1</Size></Contents>"
                 "<Contents><Key>here/bundle/d</Key><Size>18</Size></Contents>"
-                "</ListBucketResult>                    ";
+                "</ListBucketResult>";
         ck_assert_int_eq(list(&request), 0);
         ck_assert_uint_eq(request.n_names, 2);
         ck_assert_str_eq(request.names[0], "bundle/b");
@@ -284,14 +284,14 @@ START_TEST(keys_of_others_are_not_listed)
 END_TEST
 
 static const char *const odd_lists[] = {
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n<ListBucketResult>",
-        "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n<Error/>",
-        "HTTP/1.1 200 OK\r\nContent-Length: 85\r\n\r\n<!DOCTYPE a [<!ENTITY b \"c\">]>"
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<ListBucketResult>",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<Error/>",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<!DOCTYPE a [<!ENTITY b \"c\">]>"
         "<ListBucketResult><Contents></Contents></ListBucketResult>",
-        "HTTP/1.1 200 OK\r\nContent-Length: 105\r\n\r\n<ListBucketResult><Contents>"
-        "<Key>here/bundle/b</Key><Size>-1</Size></Contents></ListBucketResult>                  ",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<ListBucketResult><Contents>"
+        "<Key>here/bundle/b</Key><Size>-1</Size></Contents></ListBucketResult>",
 };
 
 START_TEST(list_that_is_none_fails)
