@@ -507,6 +507,40 @@ START_TEST(breaker_opens_probes_and_closes)
 }
 END_TEST
 
+static bool are_all_sent(void *user)
+{
+        return requests(FAKE_POOL_LIST) >= *(uint64_t *)user;
+}
+
+START_TEST(fewer_requests_are_in_flight_after_some_timed_out)
+{
+        static struct driver_request writes[8];
+        static struct driver_object objects[8];
+        uint64_t lists;
+
+        begin();
+        node->options.queue_depth = 8;
+        node_open(fixture, 0);
+        nodes_settle(fixture);
+        fake_pool_lose_replies(node->pool, 1u << FAKE_POOL_PUT, 2);
+        for (uint32_t i = 0; i < 8; i++)
+                objects[i] = driver_object(i, 10000);
+        ck_assert_int_eq(driver_write(driver, &objects[0]), -ETIMEDOUT);
+        ck_assert_int_eq(driver_write(driver, &objects[1]), -ETIMEDOUT);
+        fake_pool_hold(node->pool, 1u << FAKE_POOL_PUT);
+        for (uint32_t i = 0; i < 8; i++)
+                ck_assert_int_eq(driver_submit_write(driver, &writes[i], &objects[i], i << 16), 0);
+        lists = requests(FAKE_POOL_LIST) + 2;
+        nodes_run_until(fixture, are_all_sent, &lists);
+        ck_assert_uint_ge(fake_pool_held(node->pool), 1);
+        ck_assert_uint_le(fake_pool_held(node->pool), 5);
+        fake_pool_hold(node->pool, 0);
+        for (uint32_t i = 0; i < 8; i++)
+                ck_assert_int_eq(driver_wait(&writes[i]), 0);
+        end();
+}
+END_TEST
+
 START_TEST(what_waits_when_the_breaker_opens_fails)
 {
         static struct driver_request writes[12];
@@ -578,6 +612,7 @@ int main(void)
         tcase_add_test(tcase, the_index_has_a_cap_too);
         tcase_add_test(tcase, bandwidth_is_capped_in_both_directions);
         tcase_add_test(tcase, breaker_opens_probes_and_closes);
+        tcase_add_test(tcase, fewer_requests_are_in_flight_after_some_timed_out);
         tcase_add_test(tcase, what_waits_when_the_breaker_opens_fails);
         tcase_add_test(tcase, a_pool_that_is_down_from_the_start_is_no_failure);
         suite_add_tcase(suite, tcase);
