@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/rdma_frame.h"
+#include "proto/peer_message.h"
 #include "proto/presence.h"
 #include "proto/remote_part.h"
 #include "proto/wire.h"
@@ -268,6 +269,57 @@ static const struct field wire_found_bits_fields[] = {
         FIELD(wire_found_bits, resident, 8, 8),
         FIELD(wire_found_bits, flags, 16, 4),
         FIELD(wire_found_bits, reserved, 20, 4),
+};
+
+static const struct field peer_header_fields[] = {
+        FIELD(peer_header, kind, 0, 2),
+        FIELD(peer_header, reserved, 2, 2),
+        FIELD(peer_header, length, 4, 4),
+        FIELD(peer_header, n_items, 8, 4),
+        FIELD(peer_header, reserved2, 12, 4),
+        FIELD(peer_header, request, 16, 8),
+};
+
+static const struct field peer_ask_fields[] = {
+        FIELD(peer_ask, header, 0, 24),
+        FIELD(peer_ask, timeout_ns, 24, 8),
+        FIELD(peer_ask, layout, 32, 32),
+};
+
+static const struct field peer_boundary_fields[] = {
+        FIELD(peer_boundary, boundary, 0, 32),
+        FIELD(peer_boundary, n_cells, 32, 4),
+        FIELD(peer_boundary, reserved, 36, 4),
+};
+
+static const struct field peer_cell_fields[] = {
+        FIELD(peer_cell, group, 0, 2),
+        FIELD(peer_cell, shard, 2, 2),
+};
+
+static const struct field peer_offer_item_fields[] = {
+        FIELD(peer_offer_item, index, 0, 4),
+        FIELD(peer_offer_item, status, 4, 4),
+        FIELD(peer_offer_item, lease, 8, 8),
+        FIELD(peer_offer_item, boundary, 16, 32),
+        FIELD(peer_offer_item, parent, 48, 32),
+        FIELD(peer_offer_item, bytes, 80, 8),
+        FIELD(peer_offer_item, committed_ns, 88, 8),
+        FIELD(peer_offer_item, writer_boot_id, 96, 16),
+        FIELD(peer_offer_item, total, 112, 8),
+        FIELD(peer_offer_item, boundary_tokens, 120, 4),
+        FIELD(peer_offer_item, flags, 124, 4),
+        FIELD(peer_offer_item, n_places, 128, 4),
+        FIELD(peer_offer_item, n_pieces, 132, 4),
+        FIELD(peer_offer_item, n_covers, 136, 4),
+        FIELD(peer_offer_item, reserved, 140, 4),
+};
+
+static const struct field peer_place_fields[] = {
+        FIELD(peer_place, address, 0, 8),
+        FIELD(peer_place, length, 8, 8),
+        FIELD(peer_place, key, 16, 4),
+        FIELD(peer_place, reserved, 20, 4),
 };
 
 static const struct field remote_part_fields[] = {
@@ -574,6 +626,12 @@ static const struct layout_rule rules[] = {
         RULE(wire_move_item, 32),
         RULE(wire_found, 64),
         RULE(wire_found_bits, 24),
+        RULE(peer_header, 24),
+        RULE(peer_ask, 64),
+        RULE(peer_boundary, 40),
+        RULE(peer_cell, 4),
+        RULE(peer_offer_item, 144),
+        RULE(peer_place, 24),
         RULE(remote_part, 8),
         RULE(wire_mark_item, 40),
         RULE(wire_recent, 56),

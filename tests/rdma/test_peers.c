@@ -331,6 +331,78 @@ START_TEST(a_wait_ends_at_its_deadline_and_by_cancel)
 }
 END_TEST
 
+/* Somebody on the peer alters bytes that have been hashed: the reader sees it, and keeps nothing. */
+START_TEST(bytes_that_do_not_fit_their_checksum_are_not_published)
+{
+        start_both(0);
+        store(&a, 0, 1, MIB);
+        name(&b, 0, 1, MIB);
+        ck_assert_uint_eq(prefetch(&b, 1, HINT_A), KVT_OK);
+        daemon_evict(&b.fixture, NULL);
+        ck_assert_uint_eq(run(&a, kvt_acquire, 1, 0), KVT_OK);
+        ((uint8_t *)a.objects[0].segments[0].address)[300000] ^= 1;
+        ck_assert_uint_eq(run(&a, kvt_release, 1, 0), KVT_OK);
+        ck_assert_uint_eq(prefetch(&b, 1, HINT_A), KVT_CORRUPT);
+        ck_assert_uint_eq(daemon_number(&b.fixture, "host.objects"), 0);
+        ck_assert_uint_eq(daemon_number(&b.fixture, "host.used_bytes"), 0);
+        expect_all_given_back(&a);
+        stop_both();
+}
+END_TEST
+
+START_TEST(a_peer_promotes_what_it_has_on_nvme)
+{
+        static const char *const overrides[] = {
+                "rdma.listen=10.1.0.1:7428", "rdma.secret=" SECRET,
+                "rdma.allow=10.1.0.0/24", "nvme.paths=/dev/ram0,/dev/ram1,/dev/ram2,/dev/ram3",
+                "nvme.bytes=64MiB", "nvme.catalog=/var/tmp/catalog", "nvme.write=store", NULL};
+
+        write_secret();
+        wire("up");
+        wire("bad");
+        start(&a, overrides, 0);
+        start(&b, overrides_b, 0);
+        store(&a, 0, 12, MIB);
+        daemon_wait_written(&a.fixture);
+        daemon_evict(&a.fixture, "host");
+        daemon_wait_number(&a.fixture, "host.objects", 0);
+        name(&b, 0, 12, MIB);
+        ck_assert_uint_eq(prefetch(&b, 12, HINT_A), KVT_OK);
+        expect_bytes(&b, 0, 12);
+        ck_assert_uint_eq(daemon_number(&a.fixture, "host.objects"), 12);
+        expect_all_given_back(&a);
+        stop_both();
+        ck_assert_int_eq(system("rm -rf /var/tmp/catalog"), 0);
+}
+END_TEST
+
+START_TEST(every_address_of_a_name_is_a_peer)
+{
+        static const char *const overrides[] = {"rdma.listen=10.1.0.2:7428", "rdma.secret=" SECRET,
+                                                "rdma.allow=10.1.0.0/24", "rdma.peers=node-a,nobody",
+                                                NULL};
+        uint64_t deadline = daemon_now_ms() + 20000;
+
+        ck_assert_int_eq(system("echo 10.1.0.1 node-a >/etc/hosts"), 0);
+        write_secret();
+        wire("up");
+        wire("bad");
+        start(&a, overrides_a, 0);
+        start(&b, overrides, 0);
+        store(&a, 0, 2, MIB);
+        name(&b, 0, 2, MIB);
+        while (prefetch(&b, 2, "node-a") == KVT_UNSUPPORTED) { /* until it is looked up */
+                ck_assert_uint_lt(daemon_now_ms(), deadline);
+                daemon_pause();
+        }
+        expect_bytes(&b, 0, 2);
+        name(&b, 5, 1, MIB);
+        ck_assert_uint_eq(prefetch(&b, 1, HINT_A), KVT_MISS);
+        ck_assert_uint_eq(prefetch(&b, 1, "nobody"), KVT_UNSUPPORTED);
+        stop_both();
+}
+END_TEST
+
 /* ---- hand-over ---- */
 
 #define N_CHUNKS 16u
@@ -546,6 +618,9 @@ int main(void)
                 what_no_peer_has_is_a_miss_and_a_dead_peer_is_told,
                 what_does_not_fit_is_told_and_holds_nothing,
                 a_wait_ends_at_its_deadline_and_by_cancel,
+                bytes_that_do_not_fit_their_checksum_are_not_published,
+                a_peer_promotes_what_it_has_on_nvme,
+                every_address_of_a_name_is_a_peer,
                 a_prefill_is_handed_over_chunk_by_chunk,
                 loss_and_delay_cost_time_and_no_byte,
                 a_peer_that_is_killed_is_a_miss_and_is_fresh_when_it_is_back,
