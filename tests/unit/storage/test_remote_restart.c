@@ -173,6 +173,28 @@ START_TEST(a_death_at_any_moment_loses_and_leaks_nothing)
 }
 END_TEST
 
+START_TEST(of_two_generations_the_newer_survives)
+{
+        struct driver_object old = driver_object(1, 10000), new = old, *found;
+
+        new.object.generation = 2;
+        new.seed = 4711;
+        use(nodes_new(1));
+        node_open(fixture, 0);
+        ck_assert_int_eq(driver_write(&a->driver, &old), 0);
+        ck_assert_int_eq(driver_write(&a->driver, &new), 0);
+        node_close(fixture, 0);
+        ck_assert_uint_eq(node_open(fixture, 0), 1);
+        found = driver_find(&a->driver, &new);
+        ck_assert_ptr_nonnull(found);
+        new.place = found->place;
+        ck_assert_int_eq(driver_read(&a->driver, &new), 0);
+        nodes_run_until(fixture, is_as_counted, NULL);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 1);
+        nodes_free(fixture);
+}
+END_TEST
+
 START_TEST(a_bundle_that_nobody_knows_is_removed)
 {
         struct driver_object objects[2] = {driver_object(1, 10000), driver_object(2, 20000)};
@@ -452,6 +474,7 @@ int main(void)
         tcase_add_loop_test(tcase, a_death_before_any_request_loses_and_leaks_nothing, 0,
                             KILL_POINTS);
         tcase_add_loop_test(tcase, a_death_at_any_moment_loses_and_leaks_nothing, 0, KILL_MOMENTS);
+        tcase_add_test(tcase, of_two_generations_the_newer_survives);
         tcase_add_test(tcase, a_bundle_that_nobody_knows_is_removed);
         tcase_add_test(tcase, a_node_that_lost_its_index_owns_its_bundles_all_the_same);
         tcase_add_test(tcase, rebuilding_survives_a_pool_that_fails_on_the_way);
