@@ -34,6 +34,21 @@ def test_what_was_stored_as_an_array_loads_as_an_array(paged, fresh):
     assert not any(loaded.leases)
 
 
+def test_prefetch_tells_what_is_here_and_leases_nothing(paged, fresh):
+    objects = chain(fresh, 3)
+    store(paged, objects)
+    wanted = Objects.concat([to_load(objects), to_load(chain(fresh, 1))])
+    done = paged.prefetch(wanted, waited=True).wait()
+    assert done.status is Status.MISS
+    assert list(wanted.statuses) == [Status.OK] * len(objects) + [Status.MISS] * 2
+    assert not any(wanted.leases)
+    done = paged.prefetch(wanted, "10.9.8.7:7428", wait=True, timeout=5, waited=True).wait()
+    assert done.status is Status.UNSUPPORTED
+    assert list(wanted.statuses[: len(objects)]) == [Status.OK] * len(objects)
+    with pytest.raises(ValueError):
+        paged.prefetch(wanted, wait=True, timeout=None)
+
+
 def test_members_are_views_of_one_array(fresh):
     objects = chain(fresh, 3)
     assert objects.shards.tolist() == [0, 0, 0, 1, 1, 1]
