@@ -77,7 +77,7 @@ def test_probe_shows_cells_of_each_digest(hybrid, stored):
 
 
 def test_a_find_asks_nobody_when_the_table_is_here(hybrid, stored):
-    assert hybrid.find(stored, waited=True).wait().status is Status.OK
+    assert hybrid.find_boundaries(stored, waited=True).wait().status is Status.OK
     assert hybrid.match(stored).boundaries == 5
 
 

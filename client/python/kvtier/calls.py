@@ -230,7 +230,7 @@ class Calls(Handle):
         name = ffi.NULL if hint is None else ffi.new("char[]", hint.encode())
         return self._submit(lib.kvt_prefetch, objects, flags, timeout, waited, extra=(name,))
 
-    def find(
+    def find_boundaries(
         self, digests: Digests, *, timeout: float | None = 30.0, waited: bool = False
     ) -> Call:
         """Asks the daemon of another node which of these boundaries it has.
