@@ -336,8 +336,7 @@ static void look_up(const struct presence_view *view, const uint64_t *seeds, uin
 
 void mover_find(struct session *session, const struct wire_batch *batch)
 {
-        const struct presence_view *view =
-                presence_table_view(session->daemon->cache.presence);
+        const struct presence_view *view = presence_table_view(session->daemon->cache.presence);
         uint32_t n_banks = (layout_n_cells(session->description) + PRESENCE_CELLS_PER_BANK - 1) /
                            PRESENCE_CELLS_PER_BANK;
         const struct digest *digests = message_find_digests(batch);

@@ -231,8 +231,8 @@ static int load_secret(struct daemon_port *port, struct why *why)
                 return r < 0 ? r : err_raise(-EINVAL);
         }
         if (strcmp(port->secret.domain, DOMAIN_NAME) != 0) {
-                why_set(why, "rdma.secret: the domain is \"%s\": use " DOMAIN_NAME
-                             ", there is no other",
+                why_set(why,
+                        "rdma.secret: the domain is \"%s\": use " DOMAIN_NAME ", there is no other",
                         port->secret.domain);
                 return err_raise(-EINVAL);
         }
@@ -283,8 +283,7 @@ void daemon_port_stop(struct daemon *daemon)
 
 bool daemon_port_is_quiet(const struct daemon *daemon)
 {
-        return !daemon->port ||
-               (!daemon->port->n_links && LIST_EMPTY(&daemon->port->strangers));
+        return !daemon->port || (!daemon->port->n_links && LIST_EMPTY(&daemon->port->strangers));
 }
 
 static void on_poll_closed(uv_handle_t *handle)

@@ -241,8 +241,8 @@ void batch_start(struct batch *batch)
                 .user = batch,
         };
         int r = batch->bridge->link
-                        ? rdma_grant_new(&batch->grant,
-                                         remote_link_connection(batch->bridge->link), &options)
+                        ? rdma_grant_new(&batch->grant, remote_link_connection(batch->bridge->link),
+                                         &options)
                         : RDMA_E_CLOSED;
 
         if (!r)

@@ -301,7 +301,6 @@ static bool take_orders(struct kvt__bridge *bridge)
         return goes_on;
 }
 
-
 static void turn(struct kvt__bridge *bridge)
 {
         bool reads = bridge->link && remote_link_queued(bridge->link) < QUEUED_MAX;

@@ -76,13 +76,13 @@ static uint32_t status_of_room(int r)
 struct grants {
         struct kvt__bridge *bridge;
         struct bridge_request *request;
-        struct batch *batch;         /* FETCH: not full yet */
+        struct batch *batch; /* FETCH: not full yet */
         struct batch *full[WIRE_MESSAGE_MAX / sizeof(struct wire_result_item) / BATCH_MAX + 1];
         uint32_t n_full;
 };
 
-static void add_fetch(struct grants *grants, struct room *room,
-                      const struct wire_result_item *item, const uint64_t *pieces)
+static void add_fetch(struct grants *grants, struct room *room, const struct wire_result_item *item,
+                      const uint64_t *pieces)
 {
         if (grants->batch && grants->batch->n == BATCH_MAX) {
                 grants->full[grants->n_full++] = grants->batch;
@@ -115,8 +115,7 @@ static void take_lease(struct grants *grants, const struct wire_result_item *ite
 
         if (r) {
                 give_back_one(grants, item->lease);
-                told = (struct wire_result_item){.index = item->index,
-                                                 .status = status_of_room(r)};
+                told = (struct wire_result_item){.index = item->index, .status = status_of_room(r)};
                 bridge_result_add(bridge, &told, NULL, NULL);
                 return;
         }
@@ -245,8 +244,7 @@ static void on_found(struct kvt__bridge *bridge, const struct wire_found *found)
                 return;
         }
         for (uint32_t bank = 0; bank < found->n_banks; bank++) {
-                uint64_t seed =
-                        presence_seed(hash_key, bridge->domain, &bridge->layout_id, bank);
+                uint64_t seed = presence_seed(hash_key, bridge->domain, &bridge->layout_id, bank);
 
                 for (uint32_t i = 0; i < found->header.n_items; i++)
                         show(bridge,

@@ -103,8 +103,8 @@ static void on_commit(struct kvt__bridge *bridge, const struct wire_batch *messa
 
 static void on_leases(struct kvt__bridge *bridge, const struct wire_batch *message)
 {
-        struct bridge_request *request = bridge_request_get(
-                bridge, message->header.request, message->header.kind, message->total);
+        struct bridge_request *request = bridge_request_get(bridge, message->header.request,
+                                                            message->header.kind, message->total);
         uint32_t index = message->first;
         struct message_cursor cursor;
         uint64_t lease;
@@ -185,8 +185,8 @@ void bridge_from_library(struct kvt__bridge *bridge)
         case WIRE_RESERVE:
         case WIRE_ACQUIRE:
         case WIRE_ADOPT: {
-                struct bridge_request *request = bridge_request_get(
-                        bridge, header->request, header->kind, batch->total);
+                struct bridge_request *request =
+                        bridge_request_get(bridge, header->request, header->kind, batch->total);
 
                 if (!request)
                         return;

@@ -56,8 +56,8 @@ static void name_objects(uint64_t name)
         for (uint64_t i = 0; i < N_OBJECTS; i++) {
                 uint64_t words[2] = {name + 1, i};
 
-                objects[i] = (struct kvt_object){.flags = KVT_PARENT_UNKNOWN,
-                                                 .bytes = OBJECT_BYTES};
+                objects[i] =
+                        (struct kvt_object){.flags = KVT_PARENT_UNKNOWN, .bytes = OBJECT_BYTES};
                 memcpy(objects[i].digest.bytes, words, sizeof(words));
         }
 }

@@ -133,8 +133,8 @@ void remote_client_open(struct remote_client *client, const char *address, const
         ck_assert(!rdma_address_parse(&client->target.address, address, REMOTE_PORT, &why));
         if (source)
                 ck_assert(!rdma_address_parse(&client->target.source, source, 0, &why));
-        memory = mmap(NULL, REMOTE_CLIENT_BYTES + 0x100000, PROT_NONE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memory = mmap(NULL, REMOTE_CLIENT_BYTES + 0x100000, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      -1, 0);
         ck_assert_ptr_ne(memory, MAP_FAILED);
         ck_assert(!mprotect(memory, REMOTE_CLIENT_BYTES, PROT_READ | PROT_WRITE));
         client->memory = memory;

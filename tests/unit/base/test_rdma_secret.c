@@ -51,7 +51,10 @@ END_TEST
 START_TEST(what_is_no_such_line_is_refused_without_quoting_it)
 {
         static const char *const texts[] = {
-                "", "# nothing\n", "default\n", "default too_short\n",
+                "",
+                "# nothing\n",
+                "default\n",
+                "default too_short\n",
                 "default 0123456789abcdef more\n",
                 "default 0123456789abcdef\nother 0123456789abcdef\n",
                 "default 0123456789012345678901234567890123456789012345678901234567890123456789\n",
