@@ -13,7 +13,7 @@
 #include "storage/remote_tier.h"
 
 #define BATCH_BYTES   (256u << 10)
-#define BATCH_RECORDS 512u
+#define BATCH_RECORDS 256u
 
 struct record {
         uint32_t key_bytes;
