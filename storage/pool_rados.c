@@ -453,9 +453,11 @@ static void close_handles(struct rados_pool *pool)
 
 static void disconnect(struct rados_pool *pool)
 {
-        int r = pool->link.cluster ? rados_disconnect_start(pool) : 0;
+        int r;
 
         pool->state = RADOS_CLOSING;
+        pool->link.is_quiet = !pool->watch_op.completion && !pool->hint_op.completion;
+        r = pool->link.cluster ? rados_disconnect_start(pool) : 0;
         pool->has_thread = pool->link.cluster && !r;
         /* Without a thread to end it in, the connection is left to the process' end. */
         if (!pool->has_thread)

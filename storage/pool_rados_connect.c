@@ -94,7 +94,9 @@ static void *run_disconnect(void *argument)
 {
         struct rados_pool *pool = argument;
 
-        rados_ioctx_destroy(pool->link.io);
+        /* A call that the cluster never answered has the io context for good. */
+        if (pool->link.is_quiet)
+                rados_ioctx_destroy(pool->link.io);
         rados_shutdown(pool->link.cluster);
         rados_thread_ended(pool);
         return NULL;

@@ -54,10 +54,16 @@ static void on_again(uv_timer_t *timer)
                 rados_watch_start(pool);
 }
 
+static void stop_when_quiet(struct rados_pool *pool);
+static void on_stop(struct rados_op *op);
+static int end_watch(struct rados_pool *pool, void (*on_done)(struct rados_op *op));
+
 static void watch_later(struct rados_pool *pool)
 {
         pool->watch_state = RADOS_WATCH_OFF;
-        if (!pool->is_closing)
+        if (pool->is_closing)
+                stop_when_quiet(pool);
+        else
                 uv_timer_start(&pool->watch_timer, on_again, WATCH_AGAIN_MS, 0);
 }
 
@@ -70,6 +76,8 @@ static void on_watching(struct rados_op *op)
                 return;
         }
         pool->watch_state = RADOS_WATCH_ON;
+        if (pool->is_closing && end_watch(pool, on_stop) < 0)
+                watch_later(pool);
         tell(pool); /* of what came before */
 }
 
@@ -142,7 +150,9 @@ static void on_notified(struct rados_op *op)
         rados_buffer_free(pool->hint_reply);
         pool->hint_reply = NULL;
         pool->hint_again = false;
-        if (again && !pool->is_closing)
+        if (pool->is_closing)
+                stop_when_quiet(pool);
+        else if (again)
                 rados_hint(&pool->pool);
 }
 
@@ -177,9 +187,17 @@ static void stop_now(struct rados_pool *pool)
                 on_stopped(pool);
 }
 
+/* librados uses the io context of a notify until it has ended. */
+static void stop_when_quiet(struct rados_pool *pool)
+{
+        if (!pool->watch_op.completion && !pool->hint_op.completion)
+                stop_now(pool);
+}
+
 static void on_stop(struct rados_op *op)
 {
-        stop_now(op->pool);
+        op->pool->watch_state = RADOS_WATCH_OFF;
+        stop_when_quiet(op->pool);
 }
 
 static void on_stop_late(uv_timer_t *timer)
@@ -194,8 +212,7 @@ static void on_stop_late(uv_timer_t *timer)
 void rados_watch_stop(struct rados_pool *pool, void (*on_stopped)(struct rados_pool *pool))
 {
         pool->on_watch_stopped = on_stopped;
+        uv_timer_start(&pool->watch_timer, on_stop_late, STOP_MS, 0);
         if (pool->watch_state != RADOS_WATCH_ON || end_watch(pool, on_stop) < 0)
-                stop_now(pool);
-        else
-                uv_timer_start(&pool->watch_timer, on_stop_late, STOP_MS, 0);
+                stop_when_quiet(pool);
 }

@@ -92,6 +92,7 @@ TAILQ_HEAD(rados_requests, rados_request);
 struct rados_link {
         rados_t cluster; /* NULL: it failed */
         rados_ioctx_t io;
+        bool is_quiet; /* at the end: no call is in flight */
         int result;
         char failure[384];
 };
