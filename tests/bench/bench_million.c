@@ -7,6 +7,9 @@
  *   bench_million SOCKET load POPULATION COUNT [SEED]
  *                                            loads COUNT random ones of the first POPULATION
  *   bench_million SOCKET first N             waits for the first hit on object N; prints "hit"
+ *   bench_million SOCKET hit POPULATION COUNT
+ *                                            loads as above, one at a time; prints the median
+ *                                            of their nanoseconds
  *
  * Each object is 4 KiB, a root of its own, named by its number. Ends with status 1 when
  * anything but the expected outcome comes back.
@@ -140,6 +143,38 @@ static void first_hit(struct kvt_session *session, uint64_t number)
         fail("first hit", KVT_MISS);
 }
 
+static int compare(const void *left, const void *right)
+{
+        uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+        return (a > b) - (a < b);
+}
+
+static uint64_t now_ns(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+static void hit(struct kvt_session *session, uint64_t population, uint64_t count)
+{
+        uint64_t *took = calloc(count, sizeof(*took));
+
+        if (!took || !count)
+                exit(1);
+        for (uint64_t i = 0; i < count; i++) {
+                uint64_t began = now_ns();
+
+                load(session, population, 1, (unsigned)i);
+                took[i] = now_ns() - began;
+        }
+        qsort(took, count, sizeof(*took), compare);
+        printf("%llu\n", (unsigned long long)took[count / 2]);
+        free(took);
+}
+
 int main(int argc, char **argv)
 {
         struct kvt_session *session;
@@ -154,6 +189,8 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[2], "load") && argc >= 5)
                 load(session, strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0),
                      argc > 5 ? (unsigned)strtoul(argv[5], NULL, 0) : 1);
+        else if (!strcmp(argv[2], "hit") && argc == 5)
+                hit(session, strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
         else if (!strcmp(argv[2], "first"))
                 first_hit(session, strtoull(argv[3], NULL, 0));
         kvt_close(session);
