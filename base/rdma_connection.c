@@ -74,6 +74,7 @@ struct rdma_connection *rdma_connection_new(struct rdma_port *port)
                 return NULL;
         }
         connection->kick.run = rdma_message_kick;
+        connection->room.run = rdma_message_room;
         connection->opening.on_passed = opening_passed;
         connection->alive.on_passed = alive_passed;
         connection->waiting.on_passed = waiting_passed;

@@ -75,7 +75,7 @@ void rdma_message_kick(struct job *job)
         rdma_queue_pump(job_owner(job, struct rdma_connection, kick));
 }
 
-static void run_room(struct job *job)
+void rdma_message_room(struct job *job)
 {
         struct rdma_connection *connection = job_owner(job, struct rdma_connection, room);
 
@@ -86,10 +86,8 @@ static void run_room(struct job *job)
 void rdma_message_completed(struct rdma_connection *connection)
 {
         atomic_fetch_add(&connection->out_tail, 1);
-        if (atomic_exchange(&connection->wants_room, false)) {
-                connection->room.run = run_room;
+        if (atomic_exchange(&connection->wants_room, false))
                 mailbox_post(&connection->port->to_owner, &connection->room);
-        }
         if (atomic_load(&connection->out_tail) == atomic_load(&connection->out_head))
                 rdma_connection_refused(connection);
 }

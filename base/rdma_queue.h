@@ -165,6 +165,7 @@ void rdma_message_put(struct rdma_connection *connection, const void *frame, siz
 int rdma_slot_post(struct rdma_slot *slot);
 void rdma_slot_arrived(struct rdma_slot *slot, uint32_t length);
 void rdma_message_kick(struct job *job);
+void rdma_message_room(struct job *job); /* the owner's */
 void rdma_messages_pump(struct rdma_connection *connection);
 void rdma_message_completed(struct rdma_connection *connection);
 
