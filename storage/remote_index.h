@@ -66,6 +66,8 @@ struct remote_index_bundle {
         uint64_t bytes; /* in the pool */
 };
 
+_Static_assert(sizeof(struct remote_index_bundle) == 8, "remote_index_bundle is on disk");
+
 struct remote_index_node {
         uint64_t read_to; /* segments of its journal up to this one have been read */
         uint64_t floor;
@@ -80,11 +82,15 @@ struct remote_index_position {
         uint64_t number;
 };
 
+_Static_assert(sizeof(struct remote_index_position) == 24, "remote_index_position is on disk");
+
 struct remote_index_replaced {
         uint8_t node[16];
         uint64_t number; /* of the segment; UINT64_MAX: pending */
         uint64_t checksum_total;
 };
+
+_Static_assert(sizeof(struct remote_index_replaced) == 32, "remote_index_replaced is on disk");
 
 void remote_index_entry_key(uint8_t ret_key[REMOTE_INDEX_ENTRY_KEY_BYTES],
                             const struct object_key *key, uint64_t claim);

@@ -21,6 +21,7 @@
 #include "storage/catalog_layout.h"
 #include "storage/journal.h"
 #include "storage/pool_lease.h"
+#include "storage/remote_index.h"
 #include "storage/segment.h"
 #include "storage/superblock.h"
 #include "tests/abi/test_statuses.h"
@@ -600,6 +601,45 @@ static const struct field pool_lease_block_fields[] = {
         FIELD(pool_lease_block, reserved2, 152, 8),
 };
 
+static const struct field remote_index_meta_fields[] = {
+        FIELD(remote_index_meta, version, 0, 4),
+        FIELD(remote_index_meta, is_rebuilding, 4, 4),
+        FIELD(remote_index_meta, checksum, 8, 8),
+        FIELD(remote_index_meta, node, 16, 16),
+        FIELD(remote_index_meta, next_bundle, 32, 8),
+        FIELD(remote_index_meta, first_segment, 40, 8),
+        FIELD(remote_index_meta, next_segment, 48, 8),
+};
+
+static const struct field remote_index_entry_fields[] = {
+        FIELD(remote_index_entry, node, 0, 16),
+        FIELD(remote_index_entry, number, 16, 8),
+        FIELD(remote_index_entry, part, 24, 4),
+        FIELD(remote_index_entry, flags, 28, 4),
+};
+
+static const struct field remote_index_bundle_fields[] = {
+        FIELD(remote_index_bundle, bytes, 0, 8),
+};
+
+static const struct field remote_index_node_fields[] = {
+        FIELD(remote_index_node, read_to, 0, 8),
+        FIELD(remote_index_node, floor, 8, 8),
+        FIELD(remote_index_node, n_positions, 16, 4),
+        FIELD(remote_index_node, reserved, 20, 4),
+};
+
+static const struct field remote_index_position_fields[] = {
+        FIELD(remote_index_position, node, 0, 16),
+        FIELD(remote_index_position, number, 16, 8),
+};
+
+static const struct field remote_index_replaced_fields[] = {
+        FIELD(remote_index_replaced, node, 0, 16),
+        FIELD(remote_index_replaced, number, 16, 8),
+        FIELD(remote_index_replaced, checksum_total, 24, 8),
+};
+
 static const struct layout_rule rules[] = {
         RULE(digest, 32),
         RULE(object_key, 72),
@@ -633,6 +673,12 @@ static const struct layout_rule rules[] = {
         RULE(peer_offer_item, 144),
         RULE(peer_place, 24),
         RULE(remote_part, 8),
+        RULE(remote_index_meta, 56),
+        RULE(remote_index_entry, 32),
+        RULE(remote_index_bundle, 8),
+        RULE(remote_index_node, 24),
+        RULE(remote_index_position, 24),
+        RULE(remote_index_replaced, 32),
         RULE(wire_mark_item, 40),
         RULE(wire_recent, 56),
         RULE(wire_matches, 104),
