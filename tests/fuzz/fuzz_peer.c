@@ -76,6 +76,8 @@ static void walk(const uint8_t *packet)
         }
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
         uint8_t *packet = malloc(size ? size : 1);
