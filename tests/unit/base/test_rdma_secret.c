@@ -58,7 +58,8 @@ START_TEST(what_is_no_such_line_is_refused_without_quoting_it)
                 "default 0123456789abcdef more\n",
                 "default 0123456789abcdef\nother 0123456789abcdef\n",
                 "default 0123456789012345678901234567890123456789012345678901234567890123456789\n",
-                "a-name-too-long-for-a-domain-since-it-has-more-than-64-bytes-in-it aaaaaaaaaaaaaaaa\n",
+                ("a-name-too-long-for-a-domain-since-it-has-more-than-64-bytes-in-it "
+                 "aaaaaaaaaaaaaaaa\n"),
         };
 
         for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
