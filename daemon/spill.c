@@ -47,6 +47,15 @@ static bool is_due(struct cache *cache, const struct index_object *object)
                offer_is_worth_it(cache, index_boundary_at(cache->index, object->boundary));
 }
 
+/* The paths of two states of one chain share the KV above. */
+static bool has(const struct candidates *candidates, uint32_t id)
+{
+        for (uint32_t i = 0; i < candidates->n; i++)
+                if (candidates->ids[i] == id)
+                        return true;
+        return false;
+}
+
 /* Returns the bytes of the part. */
 static uint64_t look_at(struct cache *cache, const struct placement_victim *part,
                         struct candidates *candidates)
@@ -58,7 +67,8 @@ static uint64_t look_at(struct cache *cache, const struct placement_victim *part
 
                 if (object->place.claim && placement_takes(cache->index, part, object)) {
                         bytes += object->raw_bytes;
-                        if (candidates->n < SPILLS_MAX && is_due(cache, object))
+                        if (candidates->n < SPILLS_MAX && is_due(cache, object) &&
+                            !has(candidates, id))
                                 candidates->ids[candidates->n++] = id;
                 }
                 id = object->next;

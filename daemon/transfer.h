@@ -103,7 +103,8 @@ int transfer_forget_when_written(struct cache *cache, enum index_tier tier,
 /*
  * Fills @copy (ARRIVING, not published) from the nearest of the object's places. Its waiters are
  * called when it is READY or FAILED. With @pieces (NULL: all) the copy has room for these alone and
- * stays what it is: private to who asked for it. 0, or the outcome as of the copy's failure.
+ * stays what it is: private to who asked for it. Of all of one generation there is one at a time:
+ * see transfer_arriving(). 0, or the outcome as of the copy's failure.
  */
 int transfer_up(struct cache *cache, struct index_object *object, struct host_copy *copy,
                 const struct piece_set *pieces);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,7 +199,7 @@ static void on_read(struct tier_read *read, int result, const struct checksum_li
 int transfer_up(struct cache *cache, struct index_object *object, struct host_copy *copy,
                 const struct piece_set *pieces)
 {
-        struct transfer *transfer = calloc(1, sizeof(*transfer));
+        struct transfer *transfer = calloc(1, sizeof(*transfer)), *twin;
         int r;
 
         if (!transfer)
@@ -229,7 +230,9 @@ int transfer_up(struct cache *cache, struct index_object *object, struct host_co
         }
         object->flags |= INDEX_READING;
         host_copy_use(copy);
-        RB_INSERT(transfer_tree, &cache->transfers.up, transfer);
+        twin = RB_INSERT(transfer_tree, &cache->transfers.up, transfer);
+        assert(!twin);
+        (void)twin;
         cache->transfers.n_up++;
         cache->transfers.up_bytes += copy->raw_bytes;
         return 0;

@@ -6,6 +6,14 @@
 
 #include "cache_world.h"
 
+static uint64_t part_bytes;
+
+static void begin(void)
+{
+        world_begin();
+        part_bytes = OBJECT;
+}
+
 static struct index_object *find_part(uint32_t n, uint16_t group)
 {
         struct index_new_object entry = world_entry(n, 1);
@@ -18,7 +26,7 @@ static struct index_object *find_part(uint32_t n, uint16_t group)
 /* KV or state of boundary @n, which hangs on @parent (0: a root). */
 static void put_part(uint32_t n, uint32_t parent, uint16_t group)
 {
-        struct index_new_object entry = world_entry(n, OBJECT);
+        struct index_new_object entry = world_entry(n, part_bytes);
         struct object_key key = world_key(n);
         struct host_copy *copy;
         bool forgetting;
@@ -29,9 +37,9 @@ static void put_part(uint32_t n, uint32_t parent, uint16_t group)
         entry.parent_unknown = false;
         if (parent)
                 entry.parent = world_key(parent).boundary;
-        ck_assert_int_eq(
-                cache_new_copy(&cache, &key, OBJECT, HOST_COPY_WRITING, UINT32_MAX, false, &copy),
-                0);
+        ck_assert_int_eq(cache_new_copy(&cache, &key, part_bytes, HOST_COPY_WRITING, UINT32_MAX,
+                                        false, &copy),
+                         0);
         world_fill(copy, (uint8_t)n);
         copy->state = HOST_COPY_READY;
         ck_assert_int_eq(
@@ -121,6 +129,62 @@ START_TEST(what_was_never_used_since_the_start_makes_room_below)
 }
 END_TEST
 
+static void leave_host(uint32_t n, uint16_t group)
+{
+        struct index_object *object = find_part(n, group);
+
+        if (object->host != INDEX_NONE)
+                cache_drop_host(&cache, object, METRICS_FOR_SPACE);
+}
+
+/* NVMe is nearly full of chains, from boundary 101 on; host memory is empty. */
+static void fill_below(void)
+{
+        struct tier_usage usage;
+        uint32_t n = 0;
+
+        do {
+                n++;
+                put_chain(100 * n + 1, 100 * n + 3);
+                wait_until(transfers_are_idle(&cache.transfers));
+                for (uint32_t i = 1; i <= 3; i++)
+                        leave_host(100 * n + i, 0);
+                leave_host(100 * n + 3, 1);
+                cache.nvme->ops.usage(cache.nvme, &usage);
+        } while (usage.capacity_bytes - usage.used_bytes > usage.capacity_bytes / 16);
+}
+
+START_TEST(states_of_one_chain_are_spilled_with_their_kv_once)
+{
+        world_add_remote();
+        cache.offers.write = PLACEMENT_WRITE_OFF;
+        part_bytes = OBJECT / 16; /* both paths lie in what is looked at */
+        put_chain(1, 3);
+        put_part(4, 3, 0);
+        put_part(5, 4, 0);
+        put_part(5, 4, 1);
+        wait_until(transfers_are_idle(&cache.transfers));
+        for (uint32_t n = 1; n <= 5; n++)
+                leave_host(n, 0);
+        leave_host(3, 1);
+        leave_host(5, 1);
+        part_bytes = OBJECT;
+        fill_below();
+        for (uint32_t n = 1; n <= 5; n++)
+                index_boundary_at(cache.index, find_part(n, 0)->boundary)->flags |=
+                        INDEX_SEEN_TWICE;
+        cache.offers.write = PLACEMENT_WRITE_COLD;
+        transfers_pump(&cache);
+        ck_assert_uint_eq(cache.transfers.n_up, 7);
+        for (uint32_t n = 1; n <= 5; n++)
+                ck_assert_ptr_nonnull(transfer_arriving(&cache, find_part(n, 0)));
+        wait_until(index_object_is_in(find_part(5, 1), INDEX_REMOTE));
+        wait_until(transfers_are_idle(&cache.transfers));
+        ck_assert(index_object_is_in(find_part(3, 1), INDEX_REMOTE));
+        ck_assert(RB_EMPTY(&cache.transfers.up));
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("daemon/cache_states");
@@ -128,13 +192,14 @@ int main(void)
         SRunner *runner = srunner_create(suite);
         int n_failed;
 
-        tcase_add_checked_fixture(tcase, world_begin, world_end);
+        tcase_add_checked_fixture(tcase, begin, world_end);
         tcase_set_timeout(tcase, 60);
         tcase_add_test(tcase, kv_without_its_state_goes_before_older_states);
         tcase_add_test(tcase, a_leased_state_stays_and_its_kv_with_it);
         tcase_add_test(tcase, a_cold_state_is_written_with_the_kv_that_it_makes_usable);
         tcase_add_test(tcase, what_is_dead_is_not_drained);
         tcase_add_test(tcase, what_was_never_used_since_the_start_makes_room_below);
+        tcase_add_test(tcase, states_of_one_chain_are_spilled_with_their_kv_once);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
         n_failed = srunner_ntests_failed(runner);
