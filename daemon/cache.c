@@ -62,10 +62,24 @@ uint32_t cache_now_s(const struct cache *cache)
         return (uint32_t)(uv_now(cache->loop) / 1000);
 }
 
+/* What came up to go to the pool stays for who wants it. */
+static void keep_spilled(struct cache *cache, const struct index_object *object)
+{
+        struct host_copy *copy = NULL;
+
+        if (object->host != INDEX_NONE)
+                copy = host_copy_at(&cache->copies, object->host);
+        else if (object->flags & INDEX_READING)
+                copy = transfer_arriving(cache, object);
+        if (copy)
+                copy->spills = false;
+}
+
 void cache_touch(struct cache *cache, struct index_object *object)
 {
         placement_use(cache->index, object, cache_now_s(cache));
         index_boundary_at(cache->index, object->boundary)->flags |= INDEX_SEEN_TWICE;
+        keep_spilled(cache, object);
         offer_seen(cache, object);
 }
 

@@ -114,6 +114,7 @@ void host_copy_lease(struct host_copies *copies, struct host_copy *copy)
 {
         if (!copy->n_leases++)
                 copies->leased_bytes += copy->space_bytes;
+        copy->spills = false;
 }
 
 void host_copy_unlease(struct host_copies *copies, struct host_copy *copy)

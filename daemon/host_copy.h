@@ -63,7 +63,7 @@ struct host_copy {
         bool hashing;                    /* a checksum job runs */
         bool dirty;                      /* published, and to be written to NVMe */
         bool offered;                    /* published, and to be written to the pool (offer.h) */
-        bool spills;                     /* came from NVMe to go to the pool, and then leaves */
+        bool spills; /* came from NVMe to go to the pool, and leaves unless used */
         bool replaces;                   /* older bytes; other nodes don't know by what yet */
         struct host_copy_waiters waiters;
         TAILQ_ENTRY(host_copy) dirty_link; /* while dirty, in order of commit */

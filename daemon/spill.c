@@ -109,6 +109,27 @@ static bool begin(struct cache *cache, struct index_object *object)
         return true;
 }
 
+static void look_again_after(struct cache *cache, uint64_t window)
+{
+        cache->spill_scan_at_bytes = cache->transfers.entered_bytes + window / WINDOW_PART;
+}
+
+void spill_end(struct cache *cache, struct host_copy *copy)
+{
+        struct index_object *object;
+
+        if (!copy->spills)
+                return;
+        copy->spills = false;
+        if (copy->object == INDEX_NONE)
+                return;
+        object = index_object_at(cache->index, copy->object);
+        if (!(object->flags & INDEX_REMOTE_HERE))
+                look_again_after(cache, window_of(cache));
+        if (object->place.claim || object->flags & INDEX_REMOTE_HERE)
+                cache_drop_host(cache, object, METRICS_FOR_SPACE);
+}
+
 void spills_pump(struct cache *cache)
 {
         uint64_t window = may_begin(cache) ? window_of(cache) : 0;
@@ -121,5 +142,5 @@ void spills_pump(struct cache *cache)
         while (n < candidates.n && begin(cache, index_object_at(cache->index, candidates.ids[n])))
                 n++;
         if (n < SPILLS_MAX)
-                cache->spill_scan_at_bytes = cache->transfers.entered_bytes + window / 16;
+                look_again_after(cache, window);
 }

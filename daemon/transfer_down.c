@@ -99,6 +99,9 @@ static void end_down(struct transfer *transfer)
         if (copy->object != INDEX_NONE)
                 index_object_at(cache->index, copy->object)->flags &=
                         (uint16_t)~writing_flag[transfer->tier];
+        /* What is offered again is a spill still. */
+        if (transfer->tier == INDEX_REMOTE && !copy->offered)
+                spill_end(cache, copy);
         end_waiting(transfer);
         transfer_free(transfer);
         host_copy_unuse(&cache->copies, copy);
@@ -156,20 +159,6 @@ static void take_place(struct transfer *transfer, struct tier_place place)
                 cache_set_remote(cache, object, place, true);
 }
 
-/* What came up for this alone leaves again, unless somebody wants it meanwhile. */
-static void end_spill(struct transfer *transfer)
-{
-        struct host_copy *copy = transfer->copy;
-        struct cache *cache = transfer->cache;
-
-        if (transfer->tier != INDEX_REMOTE || !copy->spills)
-                return;
-        copy->spills = false;
-        if (copy->object != INDEX_NONE && !copy->n_leases)
-                cache_drop_host(cache, index_object_at(cache->index, copy->object),
-                                METRICS_FOR_SPACE);
-}
-
 static void on_written(struct tier_write *write, int result, struct tier_place place)
 {
         struct transfer *transfer = (struct transfer *)write;
@@ -181,12 +170,13 @@ static void on_written(struct tier_write *write, int result, struct tier_place p
                 /* If the catalog failed the entry may be there: only a sync tells. */
                 cache->n_forgets += transfer->tier == INDEX_NVME;
                 fail_write(transfer);
+        } else if (result && result != TIER_E_CANCELLED) {
+                fail_write(transfer); /* no room for the entry when the bytes were there */
         } else if (!result && copy->object == INDEX_NONE) {
                 forget_outdated(transfer, place);
         } else if (!result) {
                 take_place(transfer, place);
         }
-        end_spill(transfer);
         end_down(transfer);
         transfers_progress(cache);
 }

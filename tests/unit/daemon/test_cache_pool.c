@@ -213,6 +213,65 @@ START_TEST(what_nvme_will_evict_next_is_spilled_if_it_is_worth_it)
 }
 END_TEST
 
+/* Object 1 alone is worth a spill, and is on its way. */
+static void spill_one(void)
+{
+        cache.offers.write = PLACEMENT_WRITE_COLD;
+        index_boundary_at(cache.index, world_find(1)->boundary)->flags |= INDEX_SEEN_TWICE;
+        cache.spill_scan_at_bytes = 0;
+        transfers_pump(&cache);
+        ck_assert_uint_eq(cache.transfers.n_up, 1);
+}
+
+START_TEST(what_was_spilled_may_be_removed_and_spilled_again)
+{
+        fill_nvme();
+        for (unsigned i = 0; i < 2; i++) {
+                spill_one();
+                wait_until(world_is_in_pool(1));
+                wait_until(transfers_are_idle(&cache.transfers));
+                ck_assert(!(world_find(1)->flags & INDEX_WRITING_POOL));
+                cache_drop_place(&cache, world_find(1), INDEX_REMOTE, METRICS_BY_ADMIN);
+                wait_until(!cache.n_forgetting);
+        }
+}
+END_TEST
+
+START_TEST(a_spill_that_fails_leaves_host_memory_and_is_not_repeated_at_once)
+{
+        const int failures[] = {-ENOSPC, TIER_E_FULL};
+
+        fill_nvme();
+        for (unsigned i = 0; i < 2; i++) {
+                fake_tier_fail_writes(cache.remote, 1, failures[i]);
+                spill_one();
+                wait_until(metrics.tier_io_errors_total[METRICS_REMOTE] == i + 1);
+                wait_until(transfers_are_idle(&cache.transfers));
+                ck_assert_ptr_null(world_copy(1));
+                ck_assert(!world_is_in_pool(1));
+                ck_assert(!(world_find(1)->flags & INDEX_WRITING_POOL));
+                transfers_pump(&cache);
+                ck_assert(transfers_are_idle(&cache.transfers));
+        }
+        spill_one();
+        wait_until(world_is_in_pool(1));
+}
+END_TEST
+
+START_TEST(a_spill_that_is_used_meanwhile_stays_in_host_memory)
+{
+        fill_nvme();
+        fake_tier_hold(cache.remote, true);
+        spill_one();
+        wait_until(fake_tier_held(cache.remote) == 1);
+        cache_touch(&cache, world_find(1));
+        fake_tier_hold(cache.remote, false);
+        wait_until(world_is_in_pool(1));
+        wait_until(transfers_are_idle(&cache.transfers));
+        ck_assert_ptr_nonnull(world_copy(1));
+}
+END_TEST
+
 START_TEST(nothing_is_spilled_while_the_pool_refuses_writes)
 {
         fill_nvme();
@@ -460,6 +519,9 @@ int main(void)
         tcase_add_test(tcase, a_drain_writes_to_the_pool_what_nothing_else_keeps);
         tcase_add_test(tcase, a_drain_leaves_to_nvme_what_is_written_there);
         tcase_add_test(tcase, what_nvme_will_evict_next_is_spilled_if_it_is_worth_it);
+        tcase_add_test(tcase, what_was_spilled_may_be_removed_and_spilled_again);
+        tcase_add_test(tcase, a_spill_that_fails_leaves_host_memory_and_is_not_repeated_at_once);
+        tcase_add_test(tcase, a_spill_that_is_used_meanwhile_stays_in_host_memory);
         tcase_add_test(tcase, nothing_is_spilled_while_the_pool_refuses_writes);
         tcase_add_test(tcase, what_the_pool_alone_has_comes_back_equal_and_goes_to_nvme_again);
         tcase_add_test(tcase, what_nvme_cannot_read_comes_from_the_pool);
