@@ -426,10 +426,23 @@ static void pump_dirty(struct cache *cache)
         }
 }
 
+/* It has been switched off with some in the queue. */
+static void withdraw_offers(struct cache *cache)
+{
+        struct host_copy *copy;
+
+        while ((copy = TAILQ_FIRST(&cache->copies.offered))) {
+                host_copy_set_offered(&cache->copies, copy, false);
+                spill_end(cache, copy);
+        }
+}
+
 static void pump_offers(struct cache *cache)
 {
         struct host_copy *copy;
 
+        if (cache->offers.write == PLACEMENT_WRITE_OFF)
+                withdraw_offers(cache);
         while ((copy = TAILQ_FIRST(&cache->copies.offered)) &&
                may_start_down(cache, INDEX_REMOTE)) {
                 host_copy_set_offered(&cache->copies, copy, false);

@@ -138,6 +138,22 @@ START_TEST(nothing_goes_when_the_pool_is_only_read)
 }
 END_TEST
 
+START_TEST(what_is_queued_stays_when_writing_is_switched_off)
+{
+        cache.offers.all = true;
+        fake_tier_hold(cache.remote, true);
+        for (uint32_t n = 1; n <= 6; n++)
+                ck_assert_int_eq(world_put(n, 1, false, NULL), 0);
+        wait_until(fake_tier_held(cache.remote));
+        ck_assert_uint_gt(cache.copies.offered_bytes, 0);
+        cache.offers.write = PLACEMENT_WRITE_OFF;
+        fake_tier_hold(cache.remote, false);
+        wait_until(transfers_are_idle(&cache.transfers));
+        ck_assert_uint_eq(cache.copies.offered_bytes, 0);
+        ck_assert(world_copy(6) && !world_is_in_pool(6));
+}
+END_TEST
+
 START_TEST(the_cold_end_of_host_memory_goes_ahead_of_its_eviction)
 {
         cache.offers.write = PLACEMENT_WRITE_COLD;
@@ -515,6 +531,7 @@ int main(void)
         tcase_add_test(tcase, a_long_prompt_goes_whole_root_first_though_seen_once);
         tcase_add_test(tcase, what_is_hashed_first_waits_for_what_comes_before_it);
         tcase_add_test(tcase, nothing_goes_when_the_pool_is_only_read);
+        tcase_add_test(tcase, what_is_queued_stays_when_writing_is_switched_off);
         tcase_add_test(tcase, the_cold_end_of_host_memory_goes_ahead_of_its_eviction);
         tcase_add_test(tcase, a_drain_writes_to_the_pool_what_nothing_else_keeps);
         tcase_add_test(tcase, a_drain_leaves_to_nvme_what_is_written_there);
