@@ -5,10 +5,24 @@
 #include "daemon/layout_table.h"
 #include "proto/layout.h"
 
-static void refuse(struct cache *cache, const struct tier_object *object, struct tier_place place)
+struct report {
+        const struct tier_object *object;
+        struct tier_place place;
+        bool own;
+        bool recovered; /* from the tier's index; else it has appeared */
+};
+
+/* It is here already. */
+static void give_back(struct cache *cache, const struct report *report)
+{
+        cache_forget(cache, INDEX_REMOTE, report->place, &report->object->key, 0, false, NULL,
+                     NULL);
+}
+
+static void refuse(struct cache *cache, const struct report *report)
 {
         cache->metrics->remote_unindexed_objects_total++;
-        cache_forget(cache, INDEX_REMOTE, place, &object->key, 0, false, NULL, NULL);
+        give_back(cache, report);
 }
 
 static bool is_sound(const struct tier_object *object)
@@ -25,26 +39,41 @@ static struct index_object *find(struct cache *cache, const struct object_key *k
         return boundary ? index_find_object(cache->index, boundary, key->group, key->shard) : NULL;
 }
 
-/*
- * Of two that this node wrote the older one is a replace that was cut off; of two that
- * others wrote the later holds.
- */
-static bool take_over(struct cache *cache, struct index_object *known,
-                      const struct tier_object *object, struct tier_place place, bool own)
+/* What this node wrote, here or there: nobody's older bytes hold against it. */
+static bool is_kept_here(const struct index_object *object)
 {
-        if (known->raw_bytes != object->raw_bytes)
-                return false;
-        if (own && object->generation < known->generation)
-                return false;
-        if (!own && known->flags & INDEX_REMOTE_OWN)
-                return false;
-        cache_set_remote(cache, known, place, own);
-        return true;
+        return object->host != INDEX_NONE || object->place.claim ||
+               object->flags & INDEX_REMOTE_OWN;
 }
 
-static bool enter(struct cache *cache, uint16_t layout, const struct tier_object *object,
-                  struct tier_place place, bool own)
+/*
+ * Of two places that this node wrote the older one is a replace that was cut off; of two that
+ * others wrote the later holds.
+ */
+static bool may_take_over(const struct index_object *known, const struct report *report)
 {
+        if (!report->own)
+                return !(known->flags & INDEX_REMOTE_OWN);
+        /* Generations begin anew with the tier's index: they say nothing then. */
+        return report->recovered ? report->object->generation >= known->generation
+                                 : !is_kept_here(known);
+}
+
+static void take_over(struct cache *cache, struct index_object *known, const struct report *report)
+{
+        const struct tier_object *object = report->object;
+
+        if (known->raw_bytes != object->raw_bytes)
+                refuse(cache, report);
+        else if (!may_take_over(known, report))
+                give_back(cache, report);
+        else
+                cache_set_remote(cache, known, report->place, report->own);
+}
+
+static void enter(struct cache *cache, uint16_t layout, const struct report *report)
+{
+        const struct tier_object *object = report->object;
         struct index_new_object entry = {
                 .layout = layout,
                 .group = object->key.group,
@@ -56,7 +85,7 @@ static bool enter(struct cache *cache, uint16_t layout, const struct tier_object
                 .croppable = object->croppable,
                 .boundary_tokens = object->boundary_tokens,
                 .raw_bytes = (uint32_t)object->raw_bytes,
-                .generation = own ? object->generation : cache->next_generation,
+                .generation = report->own ? object->generation : cache->next_generation,
                 .covers = object->covers,
                 .n_covers = object->n_covers,
         };
@@ -65,43 +94,47 @@ static bool enter(struct cache *cache, uint16_t layout, const struct tier_object
         if (entry.generation >= cache->next_generation)
                 cache->next_generation = entry.generation + 1;
         if (index_add(cache->index, &entry, &entered))
-                return false;
-        index_set_remote(cache->index, entered, place, own);
-        return true;
+                refuse(cache, report);
+        else
+                index_set_remote(cache->index, entered, report->place, report->own);
 }
 
-static void take_in(struct cache *cache, const struct tier_object *object, struct tier_place place)
+static void take_in(struct cache *cache, struct report *report)
 {
-        bool own = cache->remote->ops.is_own(cache->remote, place);
-        struct index_object *known = NULL;
+        const struct tier_object *object = report->object;
+        struct index_object *known;
         uint16_t layout;
-        bool taken;
 
+        report->own = cache->remote->ops.is_own(cache->remote, report->place);
         if (!is_sound(object) ||
             index_layout(cache->index, object->key.domain, &object->key.layout, &layout)) {
-                refuse(cache, object, place);
+                refuse(cache, report);
                 return;
         }
         known = find(cache, &object->key, layout);
         /* A newer generation than what is here: that was to be replaced. */
-        if (known && own && object->generation > known->generation) {
+        if (known && report->own && report->recovered && object->generation > known->generation) {
                 cache_drop(cache, known, METRICS_REPLACED);
                 known = NULL;
         }
-        taken = known ? take_over(cache, known, object, place, own)
-                      : enter(cache, layout, object, place, own);
-        if (!taken)
-                refuse(cache, object, place);
+        if (known)
+                take_over(cache, known, report);
+        else
+                enter(cache, layout, report);
 }
 
 void remote_entry_recovered(void *user, const struct tier_object *object, struct tier_place place)
 {
-        take_in(*(struct cache **)user, object, place);
+        struct report report = {.object = object, .place = place, .recovered = true};
+
+        take_in(*(struct cache **)user, &report);
 }
 
 static void on_appeared(void *user, const struct tier_object *object, struct tier_place place)
 {
-        take_in(user, object, place);
+        struct report report = {.object = object, .place = place};
+
+        take_in(user, &report);
 }
 
 /* Are the bytes that are here those that hold? What is on NVMe is what is in host memory. */

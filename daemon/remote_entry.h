@@ -5,9 +5,10 @@
  *
  * An entry joins an object that is known here, or becomes one. What is this node's keeps its
  * generation; what is others' gets one of this node when it comes, for generations are each
- * node's own. Others' entries never push anything out: in a full index they find no place,
- * are counted and are not known. When others replace an object, copies here that do not have
- * the new checksum are wrong and go in the same turn.
+ * node's own. What this node wrote before it lost the tier's index never joins what it has stored
+ * since: that may have replaced it. Others' entries never push anything out: in a full index they
+ * find no place, are counted and are not known. When others replace an object, copies here that do
+ * not have the new checksum are wrong and go in the same turn.
  *
  * What comes from the pool was written by other machines: it is checked here once more for
  * what the index takes for granted. Loop thread only.

@@ -74,6 +74,18 @@ static void raise_floor(struct remote *remote, const struct remote_replaced *rep
 
 /* ---- who is believed ---- */
 
+/*
+ * Was it said here, and @node is we ourselves, as of before? Until all of our journal that is in
+ * the pool has been read nothing of this run is in it, so what is read there is older.
+ */
+static bool is_later_than_journal(const struct remote *remote,
+                                  const struct remote_replaced *replaced,
+                                  const struct remote_node *node)
+{
+        return node->is_own && replaced->node == node && replaced->number == UINT64_MAX &&
+               !remote->is_own_read;
+}
+
 bool remote_replaced_allows(const struct remote *remote, const struct remote_node *node,
                             const struct object_key *key, uint64_t checksum_total)
 {
@@ -82,6 +94,8 @@ bool remote_replaced_allows(const struct remote *remote, const struct remote_nod
 
         if (replaced && replaced->checksum_total == checksum_total)
                 return true;
+        if (replaced && is_later_than_journal(remote, replaced, node))
+                return false;
         if (replaced && replaced->node != node &&
             remote_node_position(node, replaced->node) < replaced->number)
                 return false;
@@ -225,6 +239,8 @@ void remote_replaced_learn(struct remote *remote, struct remote_node *node, uint
         if (known && known->node == node && known->checksum_total == checksum_total &&
             number != UINT64_MAX)
                 return; /* told again, by a snapshot or after a crash */
+        if (known && number != UINT64_MAX && is_later_than_journal(remote, known, node))
+                return;
         remember(remote, node, number, key, checksum_total, changes);
         /* Higher tiers may have a copy that the pool never had. */
         if (!drop_others(remote, key, checksum_total, changes))

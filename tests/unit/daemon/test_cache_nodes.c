@@ -31,6 +31,7 @@ struct node {
 static uv_loop_t loop;
 static struct node nodes[2];
 static char folder[64], pool_folder[96];
+static bool starts_stopped; /* the pool is out of reach from the start on */
 
 #define wait_until(condition)                                                                      \
         do {                                                                                       \
@@ -81,6 +82,7 @@ static void start(struct node *node)
         ck_assert(!index_new(&node->cache.index, 1000, node->cache.presence));
         ck_assert(!host_pool_new(&node->cache.host, &loop, &host));
         ck_assert(!fake_pool_open(&node->pool, &loop, pool_folder));
+        fake_pool_stop(node->pool, starts_stopped);
         options.pool = node->pool;
         ck_assert_msg(!remote_open(&node->cache.remote, &loop, &options, &why), "%s", why.text);
         node->cache.remote->on_ready = on_ready;
@@ -108,6 +110,7 @@ static void stop(struct node *node)
 
 static void begin(void)
 {
+        starts_stopped = false;
         scratch_make(folder, sizeof(folder));
         snprintf(pool_folder, sizeof(pool_folder), "%s/pool", folder);
         ck_assert_int_eq(mkdir(pool_folder, 0700), 0);
@@ -335,6 +338,57 @@ START_TEST(a_node_whose_index_is_lost_learns_from_the_journals)
 }
 END_TEST
 
+/* Has stored 1 as the last of some, has lost its index, and replaces 1 before the pool is read. */
+static void replace_after_loss(struct node *node)
+{
+        char aside[128];
+
+        for (uint32_t n = 6; n; n--)
+                put(node, n, (uint8_t)n, false);
+        for (uint32_t n = 1; n <= 6; n++)
+                wait_until(is_in_pool(&nodes[0], n) && is_in_pool(&nodes[1], n));
+        stop(node);
+        snprintf(aside, sizeof(aside), "%s.aside", node->index);
+        ck_assert_int_eq(rename(node->index, aside), 0);
+        starts_stopped = true;
+        start(node);
+        put(node, 1, 0x5a, true);
+        wait_until(transfers_are_idle(&node->cache.transfers));
+        ck_assert(!is_in_pool(node, 1));
+}
+
+/* What was there is known again, and what is new goes down. */
+static void go_on(struct node *node)
+{
+        fake_pool_stop(node->pool, false);
+        wait_until(is_in_pool(node, 2));
+        put(node, 7, 7, false);
+        wait_until(is_in_pool(node, 7));
+}
+
+START_TEST(a_replace_holds_against_a_journal_that_is_read_later)
+{
+        replace_after_loss(&nodes[1]);
+        go_on(&nodes[1]);
+        ck_assert_ptr_nonnull(find(&nodes[1], 1));
+        ck_assert_uint_ne(find(&nodes[1], 1)->host, INDEX_NONE);
+        wait_until(is_in_pool(&nodes[1], 1) && is_in_pool(&nodes[0], 1));
+        cache_drop_host(&nodes[1].cache, find(&nodes[1], 1), METRICS_FOR_SPACE);
+        assert_loads(&nodes[1], 1, 0x5a);
+}
+END_TEST
+
+START_TEST(what_replaced_older_bytes_and_was_lost_is_a_miss)
+{
+        replace_after_loss(&nodes[1]);
+        cache_drop_host(&nodes[1].cache, find(&nodes[1], 1), METRICS_FOR_SPACE);
+        ck_assert_ptr_null(find(&nodes[1], 1));
+        go_on(&nodes[1]);
+        ck_assert_ptr_null(find(&nodes[1], 1));
+        wait_until(!find(&nodes[0], 1));
+}
+END_TEST
+
 START_TEST(a_bundle_that_is_gone_is_a_miss_and_its_entries_go)
 {
         char name[POOL_NAME_MAX];
@@ -380,6 +434,8 @@ int main(void)
         tcase_add_test(tcase, a_stopped_pool_is_a_miss_and_what_is_here_is_served);
         tcase_add_test(tcase, a_restarted_node_knows_its_own_and_the_others_objects);
         tcase_add_test(tcase, a_node_whose_index_is_lost_learns_from_the_journals);
+        tcase_add_test(tcase, a_replace_holds_against_a_journal_that_is_read_later);
+        tcase_add_test(tcase, what_replaced_older_bytes_and_was_lost_is_a_miss);
         tcase_add_test(tcase, a_bundle_that_is_gone_is_a_miss_and_its_entries_go);
         tcase_add_test(tcase, two_writers_of_one_object_end_with_one_that_loads);
         suite_add_tcase(suite, tcase);
