@@ -4,6 +4,7 @@
 #include "daemon/cache.h"
 #include "daemon/layout_keeper.h"
 #include "daemon/layout_table.h"
+#include "daemon/remote_entry.h"
 
 static struct tier_layout describe(const struct layout_entry *entry)
 {
@@ -74,7 +75,7 @@ void layout_keeper_on_remote_layout(void *user, const struct tier_layout *kept)
         struct cache *cache = user;
         uint16_t layout;
 
-        if (!index_layout(cache->index, kept->domain, &kept->id, &layout))
+        if (!remote_entry_layout(cache, kept->domain, &kept->id, &layout))
                 (void)index_describe_layout(cache->index, layout, kept->encoding, kept->length);
 }
 

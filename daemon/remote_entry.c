@@ -5,6 +5,24 @@
 #include "daemon/layout_table.h"
 #include "proto/layout.h"
 
+/* Of all numbers: what is left is for those who attach. */
+#define LAYOUTS_MAX (LAYOUT_TABLE_MAX - 4096u)
+
+int remote_entry_layout(struct cache *cache, uint32_t domain, const struct digest *id,
+                        uint16_t *ret_layout)
+{
+        uint16_t layout = index_find_layout(cache->index, domain, id);
+
+        if (layout) {
+                *ret_layout = layout;
+                return 0;
+        }
+        /* No session asks in another domain. */
+        if (domain != DOMAIN_DEFAULT || index_n_layouts(cache->index) >= LAYOUTS_MAX)
+                return INDEX_E_FULL;
+        return index_layout(cache->index, domain, id, ret_layout);
+}
+
 struct report {
         const struct tier_object *object;
         struct tier_place place;
@@ -107,7 +125,7 @@ static void take_in(struct cache *cache, struct report *report)
 
         report->own = cache->remote->ops.is_own(cache->remote, report->place);
         if (!is_sound(object) ||
-            index_layout(cache->index, object->key.domain, &object->key.layout, &layout)) {
+            remote_entry_layout(cache, object->key.domain, &object->key.layout, &layout)) {
                 refuse(cache, report);
                 return;
         }
@@ -154,11 +172,9 @@ static void on_vanished(void *user, const struct object_key *key, struct tier_pl
 {
         struct cache *cache = user;
         struct index_object *object;
-        uint16_t layout;
+        uint16_t layout = index_find_layout(cache->index, key->domain, &key->layout);
 
-        if (index_layout(cache->index, key->domain, &key->layout, &layout))
-                return;
-        object = find(cache, key, layout);
+        object = layout ? find(cache, key, layout) : NULL;
         if (!object)
                 return;
         if (place.claim && index_place(cache->index, object, INDEX_REMOTE).claim == place.claim)

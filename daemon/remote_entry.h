@@ -24,3 +24,10 @@ void remote_entries_listen(struct cache *cache);
 
 /* For tier_ops.recover; @user begins with a struct cache *. */
 void remote_entry_recovered(void *user, const struct tier_object *object, struct tier_place place);
+
+/*
+ * The number of a layout that the pool tells of. 0, or INDEX_E_FULL: all but those that are kept
+ * for engines are taken, or nobody here can ask for it.
+ */
+int remote_entry_layout(struct cache *cache, uint32_t domain, const struct digest *id,
+                        uint16_t *ret_layout);

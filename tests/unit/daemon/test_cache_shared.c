@@ -9,6 +9,7 @@
 
 #include "cache_world.h"
 #include "daemon/layout_table.h"
+#include "daemon/remote_entry.h"
 #include "tests/support/fake_tier.h"
 
 enum { SMALL = 4096 };
@@ -183,6 +184,40 @@ START_TEST(what_does_not_fit_what_is_here_is_not_taken)
 }
 END_TEST
 
+START_TEST(what_is_unknown_here_takes_no_layout_number_when_it_goes)
+{
+        struct object_key key = world_key(1);
+        uint32_t n;
+
+        ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
+        n = index_n_layouts(cache.index);
+        memset(key.layout.bytes, 9, sizeof(key.layout.bytes));
+        cache.remote->on_vanished(cache.remote->on_shared_user, &key, (struct tier_place){0, 0},
+                                  true, 1);
+        ck_assert_uint_eq(index_n_layouts(cache.index), n);
+}
+END_TEST
+
+START_TEST(others_leave_layout_numbers_to_those_who_attach)
+{
+        struct digest id = {.bytes = {9}};
+        uint16_t layout;
+        uint32_t i;
+
+        ck_assert_int_eq(remote_entry_layout(&cache, DOMAIN_DEFAULT + 1, &id, &layout),
+                         INDEX_E_FULL);
+        for (i = 0; i < UINT16_MAX; i++) {
+                memcpy(id.bytes + 1, &i, sizeof(i));
+                if (remote_entry_layout(&cache, DOMAIN_DEFAULT, &id, &layout))
+                        break;
+        }
+        ck_assert_uint_lt(i, UINT16_MAX - 4000);
+        ck_assert_int_eq(index_layout(cache.index, DOMAIN_DEFAULT, &id, &layout), 0);
+        /* What is known has its number. */
+        ck_assert_int_eq(remote_entry_layout(&cache, DOMAIN_DEFAULT, &id, &layout), 0);
+}
+END_TEST
+
 START_TEST(in_a_full_index_others_find_no_place_and_make_room_first)
 {
         uint32_t n = 100;
@@ -280,6 +315,8 @@ int main(void)
         tcase_add_test(tcase, of_two_places_this_nodes_own_stays);
         tcase_add_test(tcase, of_two_places_of_others_the_later_holds);
         tcase_add_test(tcase, what_does_not_fit_what_is_here_is_not_taken);
+        tcase_add_test(tcase, what_is_unknown_here_takes_no_layout_number_when_it_goes);
+        tcase_add_test(tcase, others_leave_layout_numbers_to_those_who_attach);
         tcase_add_test(tcase, in_a_full_index_others_find_no_place_and_make_room_first);
         tcase_add_test(tcase, a_full_pool_gives_up_nothing_of_others);
         tcase_add_test(tcase, after_a_restart_what_is_in_both_tiers_is_one_object);
