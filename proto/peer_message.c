@@ -107,6 +107,26 @@ static int check_offered(struct check *check, uint32_t i, const struct peer_offe
         return 0;
 }
 
+bool peer_status_is_final(uint32_t status)
+{
+        switch (status) {
+        case KVT_WIRE_OK:
+        case KVT_WIRE_MISS:
+        case KVT_WIRE_BUSY:
+        case KVT_WIRE_TOO_LARGE:
+        case KVT_WIRE_TIMEOUT:
+        case KVT_WIRE_CANCELLED:
+        case KVT_WIRE_UNSUPPORTED:
+        case KVT_WIRE_CORRUPT:
+        case KVT_WIRE_IO_ERROR:
+        case KVT_WIRE_NO_MEMORY:
+        case KVT_WIRE_DRAINING:
+                return true;
+        default:
+                return false;
+        }
+}
+
 static int check_offer(struct check *check)
 {
         static const struct peer_offer_item zeros;
@@ -119,7 +139,7 @@ static int check_offer(struct check *check)
                 r = take(check, "offers", 1, sizeof(*item));
                 if (r)
                         return r;
-                if (item->index >= PEER_CELLS_MAX || item->status >= KVT_WIRE_STATUS_COUNT ||
+                if (item->index >= PEER_CELLS_MAX || !peer_status_is_final(item->status) ||
                     item->reserved)
                         return invalid(check, "offer %u: index %u, status %u, reserved %u", i,
                                        item->index, item->status, item->reserved);

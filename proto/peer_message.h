@@ -80,7 +80,7 @@ _Static_assert(sizeof(struct peer_cell) == 4, "peer_cell");
 /* Followed at once by its places, piece checksums and covers. All but OK have zeros and none. */
 struct peer_offer_item {
         uint32_t index;  /* of the cell */
-        uint32_t status; /* OK, MISS, BUSY, TIMEOUT, CANCELLED, CORRUPT, IO_ERROR, NO_MEMORY, ... */
+        uint32_t status; /* one of peer_status_is_final() */
         uint64_t lease;
         struct digest boundary; /* the object's own: a blob serves other boundaries too */
         struct digest parent;
@@ -108,6 +108,9 @@ struct peer_place {
 _Static_assert(sizeof(struct peer_place) == 24, "peer_place");
 
 /* RELEASE: n_items x u64 lease. CANCEL: the header alone. */
+
+/* What an OFFER may end with: nothing that a session would take for an answer yet to come. */
+bool peer_status_is_final(uint32_t status);
 
 /* Checks a whole message, 8-byte aligned. After 0 the functions below read it without checks. */
 int peer_message_check(const void *packet, size_t length, struct why *why);

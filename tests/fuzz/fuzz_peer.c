@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/peer_message.h"
+#include "proto/status.h"
 
 #define REQUIRE(condition)                                                                         \
         do {                                                                                       \
@@ -47,8 +48,11 @@ static void walk_offers(const uint8_t *packet)
 
         begin(packet, sizeof(struct peer_header));
         peer_cursor_init(&cursor, packet);
-        while (!peer_next_offer(&cursor, &item, &places, &pieces, &covers))
+        while (!peer_next_offer(&cursor, &item, &places, &pieces, &covers)) {
+                /* These are handed on to sessions as results. */
+                REQUIRE(item->status != KVT_WIRE_PENDING && item->status != KVT_WIRE_ALREADY_HAVE);
                 REQUIRE(!peer_add_offer(&builder, item, places, pieces, covers));
+        }
 }
 
 static void walk_leases(const uint8_t *packet)

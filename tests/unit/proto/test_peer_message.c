@@ -164,6 +164,8 @@ static const struct {
         {true, ASKED(reserved), 1, "boundary 0: reserved"},
         {false, OFFER(index), PEER_CELLS_MAX, "index 16384"},
         {false, OFFER(status), KVT_WIRE_STATUS_COUNT, "offer 0: index 4, status"},
+        {false, OFFER(status), KVT_WIRE_PENDING, "offer 0: index 4, status 3"},
+        {false, OFFER(status), KVT_WIRE_ALREADY_HAVE, "offer 0: index 4, status 1"},
         {false, OFFER(status), KVT_WIRE_BUSY, "it is refused, and is not empty"},
         {false, OFFER(lease), 0, "lease 0"},
         {false, OFFER(bytes), 300001, "places have 300000 bytes, expected 300001"},
