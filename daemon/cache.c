@@ -18,6 +18,7 @@ int cache_init(struct cache *cache)
         if (r)
                 return r;
         transfers_init(&cache->transfers);
+        LIST_INIT(&cache->reads);
         if (!cache->next_generation)
                 cache->next_generation = 1;
         return host_copies_init(&cache->copies, cache->host);
@@ -641,14 +642,50 @@ static struct index_object *find_entered(struct cache *cache, const struct index
                         : NULL;
 }
 
+void cache_read_begin(struct cache *cache, struct cache_read *read, const struct object_key *key)
+{
+        *read = (struct cache_read){.key = *key};
+        LIST_INSERT_HEAD(&cache->reads, read, link);
+}
+
+void cache_read_end(struct cache_read *read)
+{
+        LIST_REMOVE(read, link);
+}
+
+void cache_replaced(struct cache *cache, const struct object_key *key, uint64_t total)
+{
+        struct cache_read *read;
+
+        LIST_FOREACH(read, &cache->reads, link) {
+                if (!object_key_equal(&read->key, key))
+                        continue;
+                read->is_replaced = true;
+                read->total = total;
+        }
+}
+
+/* Nothing here remembers what was replaced, once it is gone: this does, and the pool. */
+static bool is_outdated(const struct cache *cache, const struct host_copy *copy,
+                        const struct cache_read *read)
+{
+        uint64_t total = copy->checksums ? copy->checksums->total : 0;
+
+        if (read->is_replaced && (!total || read->total != total))
+                return true;
+        return cache->remote && cache->remote->ops.is_replaced(cache->remote, &copy->key, total);
+}
+
 int cache_publish_read(struct cache *cache, struct host_copy *copy,
-                       const struct index_new_object *object)
+                       const struct index_new_object *object, const struct cache_read *read)
 {
         struct index_object *entered;
         int r;
 
         if (find_entered(cache, object))
                 return CACHE_E_EXISTS;
+        if (is_outdated(cache, copy, read))
+                return CACHE_E_REPLACED;
         r = enter_copy(cache, copy, object, &entered);
         if (!r)
                 transfers_pump(cache);
@@ -669,6 +706,7 @@ int cache_publish(struct cache *cache, struct host_copy *copy,
                 r = drop_replaced(cache, &copy->key, existing, on_forgotten, user, ret_forgetting);
                 if (r)
                         return r;
+                cache_replaced(cache, &copy->key, 0);
                 tell_replacing(cache, copy);
         }
 

@@ -35,6 +35,15 @@ enum {
         CACHE_E_FRAGMENTED, /* room enough, but not in one extent */
         CACHE_E_EXISTS,     /* publish without replace: another copy was first */
         CACHE_E_INDEX_FULL, /* index.objects_max, and nothing could be evicted */
+        CACHE_E_REPLACED,   /* of what was read elsewhere: other bytes hold by now */
+};
+
+/* A copy that is being filled from another node's memory. */
+struct cache_read {
+        LIST_ENTRY(cache_read) link;
+        struct object_key key;
+        bool is_replaced; /* since it began, ... */
+        uint64_t total;   /* ... by what has this checksum; 0: not known */
 };
 
 struct cache {
@@ -62,6 +71,7 @@ struct cache {
         struct drop_ring drops;    /* why what is gone is gone */
         uint8_t drop_reason;       /* what is known of the next cache_drop*() beyond its */
         uint8_t drop_rule;         /*   metrics_removal: set right before, used up by it */
+        LIST_HEAD(, cache_read) reads;
         /* An object is there that was not. Set by the daemon; NULL: nobody wants to know. */
         void (*on_published)(void *user, const struct index_object *object);
         void *on_published_user;
@@ -116,11 +126,17 @@ int cache_publish(struct cache *cache, struct host_copy *copy,
 
 /*
  * The same for a READY copy that was committed on another node: it never replaces anything, and
- * keeps when and by whom it was written. It is not offered to the pool: that is the business of
- * the node where it was stored.
+ * keeps when and by whom it was written. It goes to the pool as what was stored here does, but
+ * not because it has come. @read began with the copy; CACHE_E_REPLACED when other bytes than these
+ * hold since, or are known to the pool to hold. @copy has checksums.
  */
 int cache_publish_read(struct cache *cache, struct host_copy *copy,
-                       const struct index_new_object *object);
+                       const struct index_new_object *object, const struct cache_read *read);
+void cache_read_begin(struct cache *cache, struct cache_read *read, const struct object_key *key);
+void cache_read_end(struct cache_read *read);
+
+/* What has the checksum @total (0: not known yet) holds from now on: who reads older bytes? */
+void cache_replaced(struct cache *cache, const struct object_key *key, uint64_t total);
 
 /* Drops the host copy of an object; the object goes when nothing else has it. */
 void cache_drop_host(struct cache *cache, struct index_object *object, enum metrics_removal reason);

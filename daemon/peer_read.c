@@ -63,7 +63,8 @@ struct arrival {
         struct rdma_transfer transfer; /* first: the transport hands it back */
         uv_work_t work;
         struct fetched *fetched;
-        struct host_copy *copy;
+        struct host_copy *copy; /* NULL: none yet */
+        struct cache_read read; /* with the copy */
         struct index_new_object entry;
         struct digest *covers;
         struct checksum_list checksums;
@@ -187,6 +188,8 @@ static void release(struct peer *peer, uint64_t lease)
 
 static void arrival_free(struct arrival *arrival)
 {
+        if (arrival->copy)
+                cache_read_end(&arrival->read);
         free(arrival->covers);
         free(arrival);
 }
@@ -213,10 +216,12 @@ static uint32_t publish(struct arrival *arrival)
 
         copy->state = HOST_COPY_READY;
         host_copy_set_checksums(copy, &arrival->checksums);
-        r = cache_publish_read(&daemon->cache, copy, &arrival->entry);
+        r = cache_publish_read(&daemon->cache, copy, &arrival->entry, &arrival->read);
         /* Somebody else was first: it is there all the same. */
         if (r == CACHE_E_EXISTS)
                 return KVT_WIRE_OK;
+        if (r == CACHE_E_REPLACED)
+                return KVT_WIRE_MISS;
         return !r ? KVT_WIRE_OK : r > 0 ? KVT_WIRE_BUSY : KVT_WIRE_NO_MEMORY;
 }
 
@@ -415,6 +420,7 @@ static uint32_t make_room(struct arrival *arrival, const struct peer_offer_item 
         if (r)
                 return r == CACHE_E_BUSY ? KVT_WIRE_BUSY : KVT_WIRE_NO_MEMORY;
         fetch->bytes += space;
+        cache_read_begin(cache, &arrival->read, &key);
         arrival->copy->committed_ns = item->committed_ns;
         memcpy(arrival->copy->writer_boot_id, item->writer_boot_id,
                sizeof(arrival->copy->writer_boot_id));

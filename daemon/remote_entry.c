@@ -174,6 +174,8 @@ static void on_vanished(void *user, const struct object_key *key, struct tier_pl
         struct index_object *object;
         uint16_t layout = index_find_layout(cache->index, key->domain, &key->layout);
 
+        if (replaced)
+                cache_replaced(cache, key, checksum_total);
         object = layout ? find(cache, key, layout) : NULL;
         if (!object)
                 return;

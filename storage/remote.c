@@ -256,6 +256,7 @@ void remote_tier_init(struct remote *remote)
                 .forget_layout = remote_forget_layout,
                 .is_own = is_own,
                 .replaced = remote_replaced,
+                .is_replaced = remote_is_replaced,
                 .sync = sync_index,
                 .close = remote_close,
         };

@@ -81,6 +81,8 @@ void remote_put_node(struct remote *remote, const struct remote_node *node,
 
 /* remote_replaced.c */
 void remote_replaced(struct tier *tier, const struct object_key *key, uint64_t checksum_total);
+bool remote_is_replaced(const struct tier *tier, const struct object_key *key,
+                        uint64_t checksum_total);
 /* May @node have stored bytes of this total under @key in knowledge of all we know? */
 bool remote_replaced_allows(const struct remote *remote, const struct remote_node *node,
                             const struct object_key *key, uint64_t checksum_total);

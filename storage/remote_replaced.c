@@ -109,6 +109,14 @@ bool remote_replaced_allows(const struct remote *remote, const struct remote_nod
         return true;
 }
 
+bool remote_is_replaced(const struct tier *tier, const struct object_key *key,
+                        uint64_t checksum_total)
+{
+        const struct remote_replaced *replaced = find((const struct remote *)tier, key);
+
+        return replaced && (!checksum_total || replaced->checksum_total != checksum_total);
+}
+
 /* ---- remembering ---- */
 
 static struct remote_replaced *remember(struct remote *remote, struct remote_node *node,

@@ -64,6 +64,15 @@ static void replaced_for_nobody(struct tier *tier, const struct object_key *key,
         (void)checksum_total;
 }
 
+static bool is_never_replaced(const struct tier *tier, const struct object_key *key,
+                              uint64_t checksum_total)
+{
+        (void)tier;
+        (void)key;
+        (void)checksum_total;
+        return false;
+}
+
 /* A read of a whole object on behalf of somebody who wants pieces of it. */
 struct whole_read {
         struct tier_read read; /* first */
@@ -152,6 +161,8 @@ void tier_init(struct tier *tier, const struct tier_ops *ops)
                 tier->ops.is_own = is_always_own;
         if (!tier->ops.replaced)
                 tier->ops.replaced = replaced_for_nobody;
+        if (!tier->ops.is_replaced)
+                tier->ops.is_replaced = is_never_replaced;
         if (!tier->ops.sync)
                 tier->ops.sync = sync_nothing;
         if (!tier->ops.keep_layout)

@@ -234,6 +234,14 @@ struct tier_ops {
          */
         void (*replaced)(struct tier *tier, const struct object_key *key, uint64_t checksum_total);
 
+        /*
+         * Is it known that other bytes than those with @checksum_total (0: it may be any) hold
+         * under @key? As long as somebody who shares the tier may not have heard of it.
+         * Default: no.
+         */
+        bool (*is_replaced)(const struct tier *tier, const struct object_key *key,
+                            uint64_t checksum_total);
+
         /* Makes everything written so far durable, then calls @on_synced. Default: at once. */
         void (*sync)(struct tier *tier, void (*on_synced)(void *user, int result), void *user);
 

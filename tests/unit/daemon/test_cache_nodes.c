@@ -281,6 +281,31 @@ START_TEST(what_one_node_replaces_leaves_the_memory_of_the_other)
 }
 END_TEST
 
+static bool is_replaced(struct node *node, uint32_t n, uint64_t total)
+{
+        struct object_key key = key_of(n);
+
+        return node->cache.remote->ops.is_replaced(node->cache.remote, &key, total);
+}
+
+START_TEST(what_was_replaced_is_known_as_long_as_others_may_not_know)
+{
+        struct host_copy *copy;
+
+        put(&nodes[0], 1, 1, false);
+        wait_until(is_in_pool(&nodes[0], 1) && is_in_pool(&nodes[1], 1));
+        ck_assert(!is_replaced(&nodes[0], 1, 4711));
+        fake_pool_stop(nodes[0].pool, true);
+        put(&nodes[0], 1, 2, true);
+        ck_assert(is_replaced(&nodes[0], 1, 4711));
+        copy = host_copy_at(&nodes[0].cache.copies, find(&nodes[0], 1)->host);
+        wait_until(copy->checksums && !is_replaced(&nodes[0], 1, copy->checksums->total));
+        ck_assert(is_replaced(&nodes[0], 1, 4711) && is_replaced(&nodes[0], 1, 0));
+        fake_pool_stop(nodes[0].pool, false);
+        wait_until(nodes[0].n_forgotten == 1);
+}
+END_TEST
+
 START_TEST(a_stopped_pool_is_a_miss_and_what_is_here_is_served)
 {
         put(&nodes[0], 1, 1, false);
@@ -431,6 +456,7 @@ int main(void)
         tcase_add_test(tcase, a_node_finds_what_the_other_stored);
         tcase_add_test(tcase, what_one_node_deletes_the_other_forgets);
         tcase_add_test(tcase, what_one_node_replaces_leaves_the_memory_of_the_other);
+        tcase_add_test(tcase, what_was_replaced_is_known_as_long_as_others_may_not_know);
         tcase_add_test(tcase, a_stopped_pool_is_a_miss_and_what_is_here_is_served);
         tcase_add_test(tcase, a_restarted_node_knows_its_own_and_the_others_objects);
         tcase_add_test(tcase, a_node_whose_index_is_lost_learns_from_the_journals);

@@ -141,6 +141,53 @@ START_TEST(a_promotion_of_what_was_replaced_meanwhile_is_not_published)
 }
 END_TEST
 
+enum { NOTHING, BY_OTHERS, BY_THE_SAME, BY_US, N_EVENTS };
+
+/* What happens to object 1 while it is read from a peer. */
+static void happen(int event, uint64_t total)
+{
+        struct object_key key = world_key(1);
+        struct tier_place nowhere = {0, 0};
+        bool forgetting;
+
+        if (event == BY_OTHERS)
+                cache.remote->on_vanished(cache.remote->on_shared_user, &key, nowhere, true,
+                                          total + 1);
+        if (event == BY_THE_SAME)
+                cache.remote->on_vanished(cache.remote->on_shared_user, &key, nowhere, true, total);
+        if (event != BY_US)
+                return;
+        ck_assert_int_eq(world_put(1, 2, true, &forgetting), 0);
+        wait_until(transfers_are_idle(&cache.transfers));
+        cache_drop(&cache, world_find(1), METRICS_UNREADABLE);
+}
+
+START_TEST(a_read_from_a_peer_that_is_outdated_is_not_published)
+{
+        struct index_new_object entry = world_entry(1, OBJECT);
+        struct object_key key = world_key(1);
+        struct host_copy *copy;
+        struct cache_read read;
+        int r;
+
+        ck_assert_int_eq(
+                cache_new_copy(&cache, &key, OBJECT, HOST_COPY_ARRIVING, UINT32_MAX, false, &copy),
+                0);
+        cache_read_begin(&cache, &read, &key);
+        world_fill(copy, 1);
+        copy->state = HOST_COPY_READY;
+        ck_assert_int_eq(transfer_hash(&cache, copy), 0);
+        wait_until(copy->checksums);
+        happen(_i, copy->checksums->total);
+        r = cache_publish_read(&cache, copy, &entry, &read);
+        cache_read_end(&read);
+        host_copy_unuse(&cache.copies, copy);
+        ck_assert_int_eq(r, _i == NOTHING || _i == BY_THE_SAME ? 0 : CACHE_E_REPLACED);
+        ck_assert_int_eq(world_copy(1) != NULL, !r);
+        wait_until(transfers_are_idle(&cache.transfers) && !cache.n_forgetting);
+}
+END_TEST
+
 START_TEST(of_two_places_this_nodes_own_stays)
 {
         struct tier_place own;
@@ -312,6 +359,8 @@ int main(void)
         tcase_add_test(tcase, what_others_replaced_leaves_every_tier_here);
         tcase_add_test(tcase, what_has_the_checksum_that_holds_stays);
         tcase_add_test(tcase, a_promotion_of_what_was_replaced_meanwhile_is_not_published);
+        tcase_add_loop_test(tcase, a_read_from_a_peer_that_is_outdated_is_not_published, 0,
+                            N_EVENTS);
         tcase_add_test(tcase, of_two_places_this_nodes_own_stays);
         tcase_add_test(tcase, of_two_places_of_others_the_later_holds);
         tcase_add_test(tcase, what_does_not_fit_what_is_here_is_not_taken);
