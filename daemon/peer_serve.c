@@ -16,8 +16,9 @@
 #define SERVE_OBJECTS 128u
 /* Objects looked at for one reader in one turn of the loop. */
 #define TURN_STEPS 1024u
-/* Asked for and not answered, of all readers. */
-#define ITEMS_MAX (1u << 18)
+/* Asked for and not answered, of all readers and of one. */
+#define ITEMS_MAX        (1u << 18)
+#define READER_ITEMS_MAX (1u << 17)
 #define GRANT_NS  UINT64_C(5000000000)
 /* A reader that lives but does not read is not waited for. */
 #define OFFER_NS UINT64_C(30000000000)
@@ -68,6 +69,8 @@ struct peer_server {
         struct remote_link *remote;
         char address[RDMA_ADDRESS_TEXT_MAX];
         TAILQ_HEAD(, served_ask) asks;
+        struct served_ask *next_ask; /* NEW items begin here; NULL: there are none */
+        uint32_t n_items;            /* of asks that are not answered to the end */
         struct served_list found;
         struct served_list held; /* PROMOTING to RELEASED, oldest first */
         uint32_t n_held;
@@ -99,20 +102,19 @@ static void flush(struct peer_server *server)
         server->offers.length = 0;
 }
 
-static void answer(struct served *served, const struct peer_offer_item *item,
-                   const struct peer_place *places, const uint64_t *pieces,
-                   const struct digest *covers)
+static void answer_to(struct peer_server *server, uint64_t request,
+                      const struct peer_offer_item *item, const struct peer_place *places,
+                      const uint64_t *pieces, const struct digest *covers)
 {
         static const struct peer_header fixed;
-        struct peer_server *server = served->ask->server;
 
         for (int tries = 0; tries < 2; tries++) {
-                if (server->offers.length && server->offers_request != served->ask->request)
+                if (server->offers.length && server->offers_request != request)
                         flush(server);
                 if (!server->offers.length)
-                        peer_builder_init(&server->offers, server->buffer, PEER_OFFER,
-                                          served->ask->request, &fixed, sizeof(fixed));
-                server->offers_request = served->ask->request;
+                        peer_builder_init(&server->offers, server->buffer, PEER_OFFER, request,
+                                          &fixed, sizeof(fixed));
+                server->offers_request = request;
                 if (!peer_add_offer(&server->offers, item, places, pieces, covers))
                         break;
                 flush(server);
@@ -120,19 +122,35 @@ static void answer(struct served *served, const struct peer_offer_item *item,
         daemon_wake(server->daemon);
 }
 
+static void answer(struct served *served, const struct peer_offer_item *item,
+                   const struct peer_place *places, const uint64_t *pieces,
+                   const struct digest *covers)
+{
+        answer_to(served->ask->server, served->ask->request, item, places, pieces, covers);
+}
+
+/* Nobody waits for it any more. */
+static void ask_free(struct served_ask *ask)
+{
+        struct peer_server *server = ask->server;
+
+        if (server->next_ask == ask)
+                server->next_ask = TAILQ_NEXT(ask, link);
+        TAILQ_REMOVE(&server->asks, ask, link);
+        free(ask->items);
+        free(ask);
+}
+
 /* The ask may be gone when it returns. */
 static void item_gone(struct served *served)
 {
         struct served_ask *ask = served->ask;
-        struct peer_server *server = ask->server;
 
         served->state = SERVED_GONE;
-        server->daemon->peers->serving.n_items--;
-        if (--ask->n_open)
-                return;
-        TAILQ_REMOVE(&server->asks, ask, link);
-        free(ask->items);
-        free(ask);
+        ask->server->n_items--;
+        ask->server->daemon->peers->serving.n_items--;
+        if (!--ask->n_open)
+                ask_free(ask);
 }
 
 /* Nothing is held for it. */
@@ -457,16 +475,18 @@ static void look_at(struct served *served)
 static struct served *next_item(struct peer_server *server)
 {
         struct served *served = TAILQ_FIRST(&server->found);
-        struct served_ask *ask;
+        struct served_ask *ask = server->next_ask;
 
         if (served) {
                 TAILQ_REMOVE(&server->found, served, link);
                 return served;
         }
-        TAILQ_FOREACH(ask, &server->asks, link)
-                if (ask->next < ask->n)
-                        return &ask->items[ask->next++];
-        return NULL;
+        if (!ask)
+                return NULL;
+        served = &ask->items[ask->next++];
+        if (ask->next == ask->n)
+                server->next_ask = TAILQ_NEXT(ask, link);
+        return served;
 }
 
 static bool may_go_on(const struct peer_server *server)
@@ -543,11 +563,8 @@ static void end_wanted(struct served_ask *ask, uint32_t status)
                 unwant(&ask->items[i]);
                 refuse(&ask->items[i], status);
         }
-        if (--ask->n_open)
-                return;
-        TAILQ_REMOVE(&ask->server->asks, ask, link);
-        free(ask->items);
-        free(ask);
+        if (!--ask->n_open)
+                ask_free(ask);
 }
 
 void peer_serve_expire(struct daemon *daemon, uint64_t now_ns)
@@ -599,6 +616,7 @@ static void add_items(struct served_ask *ask, const struct peer_ask *message)
         }
         ask->n_open = ask->n;
         serving->n_items += ask->n;
+        ask->server->n_items += ask->n;
 }
 
 static uint32_t count_cells(const struct peer_ask *message)
@@ -614,18 +632,34 @@ static uint32_t count_cells(const struct peer_ask *message)
         return n;
 }
 
-/* False: there is no memory for it, or there are too many. */
-static bool take_ask(struct peer_server *server, const struct peer_ask *message)
+static void refuse_ask(struct peer_server *server, uint64_t request, uint32_t n)
+{
+        for (uint32_t i = 0; i < n && !server->is_closing; i++) {
+                const struct peer_offer_item busy = {.index = i, .status = KVT_WIRE_BUSY};
+
+                answer_to(server, request, &busy, NULL, NULL, NULL);
+        }
+}
+
+static bool has_room(const struct peer_server *server, uint32_t n)
+{
+        return server->n_items + n <= READER_ITEMS_MAX &&
+               server->daemon->peers->serving.n_items + n <= ITEMS_MAX;
+}
+
+/* All of it is BUSY when there are too many, or no memory for them. */
+static void take_ask(struct peer_server *server, const struct peer_ask *message)
 {
         struct served_ask *ask = calloc(1, sizeof(*ask));
         uint32_t n = count_cells(message);
         uint64_t now_ns = uv_hrtime();
 
-        if (ask && server->daemon->peers->serving.n_items + n <= ITEMS_MAX)
+        if (ask && has_room(server, n))
                 ask->items = calloc(n, sizeof(*ask->items));
         if (!ask || !ask->items) {
                 free(ask);
-                return false;
+                refuse_ask(server, message->header.request, n);
+                return;
         }
         ask->server = server;
         ask->request = message->header.request;
@@ -635,8 +669,9 @@ static bool take_ask(struct peer_server *server, const struct peer_ask *message)
                                            : UINT64_MAX;
         add_items(ask, message);
         TAILQ_INSERT_TAIL(&server->asks, ask, link);
+        if (!server->next_ask)
+                server->next_ask = ask;
         daemon_wake(server->daemon);
-        return true;
 }
 
 static bool take_releases(struct peer_server *server, const struct peer_header *message)
@@ -678,6 +713,8 @@ static void take_cancel(struct peer_server *server, uint64_t request)
                 TAILQ_REMOVE(&server->found, served, link);
                 refuse(served, KVT_WIRE_CANCELLED);
         }
+        if (server->next_ask == ask)
+                server->next_ask = TAILQ_NEXT(ask, link);
         while (ask->next < ask->n)
                 refuse(&ask->items[ask->next++], KVT_WIRE_CANCELLED);
         ask->n_open--;
@@ -706,8 +743,7 @@ static void on_message(void *user, struct remote_link *link, const void *packet,
         }
         switch (header->kind) {
         case PEER_ASK:
-                if (!take_ask(server, packet))
-                        breaks_rules(server, "more is asked for than there is room to remember");
+                take_ask(server, packet);
                 return;
         case PEER_RELEASE:
                 if (!take_releases(server, header))

@@ -10,9 +10,11 @@
  * READ. The lease ends when on_reusable() has come, after RELEASE or with the connection:
  * before that the memory may still be read from outside.
  *
- * A reader holds at most SERVE_BYTES and SERVE_OBJECTS at a time, the rest waits its turn, FOUND
- * first. So no lease waits for space, and a reader that takes its time keeps little. One that
- * keeps an offer for 30 s is disconnected. Loop thread only.
+ * A reader gets no further object while it holds SERVE_BYTES or SERVE_OBJECTS, those that are
+ * being promoted for it included; the rest waits its turn, FOUND first. So no lease waits for
+ * space, and a reader that takes its time keeps little. One that keeps an offer for 30 s is
+ * disconnected. What it asks for beyond its share of what can be remembered is BUSY. Loop thread
+ * only.
  */
 #pragma once
 

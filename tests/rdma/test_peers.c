@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "client/kvtier.h"
+#include "proto/wire.h"
 #include "tests/support/content.h"
 #include "tests/support/daemon_fixture.h"
 
@@ -330,6 +331,58 @@ START_TEST(a_wait_ends_at_its_deadline_and_by_cancel)
 }
 END_TEST
 
+/* Asks for as much as one session may that will never be there; to be freed after it. */
+static struct kvt_object *want_much(struct node *node, uint64_t first)
+{
+        struct kvt_call call = waited(KVT_CALL_WAIT, SECONDS(60));
+        struct kvt_object *wanted = calloc(WIRE_ITEMS_MAX, sizeof(*wanted));
+        uint64_t id;
+
+        ck_assert_ptr_nonnull(wanted);
+        for (uint32_t i = 0; i < WIRE_ITEMS_MAX; i++) {
+                struct digest digest;
+
+                content_digest(&digest, first + i);
+                memcpy(&wanted[i].digest, &digest, sizeof(digest));
+                wanted[i].bytes = KIB;
+                wanted[i].boundary_tokens = 64;
+        }
+        ck_assert_int_eq(kvt_prefetch(node->session, &call, HINT_A, wanted, WIRE_ITEMS_MAX, &id),
+                         KVT_OK);
+        return wanted;
+}
+
+START_TEST(who_asks_for_too_much_is_told_and_stays_connected)
+{
+        struct kvt_object *wanted[2];
+        struct kvt_session *mine;
+        struct node others[2];
+
+        start_both(0);
+        store(&a, 0, 1, KIB);
+        mine = b.session;
+        for (unsigned i = 0; i < 2; i++) {
+                open_engine(&b);
+                others[i] = b;
+                wanted[i] = want_much(&others[i], 1000000 * (i + 1));
+        }
+        b.session = mine;
+        expect_soon(&a, "rdma", "peer_wanted_objects", 2 * (json_int_t)WIRE_ITEMS_MAX);
+        name(&b, 0, 1, KIB);
+        ck_assert_uint_eq(prefetch(&b, 1, HINT_A), KVT_BUSY);
+        ck_assert_int_eq(number_of(&a, "rdma", "peer_wanted_objects"),
+                         2 * (json_int_t)WIRE_ITEMS_MAX);
+        for (unsigned i = 0; i < 2; i++) {
+                kvt_close(others[i].session);
+                free(wanted[i]);
+        }
+        expect_soon(&a, "rdma", "peer_wanted_objects", 0);
+        ck_assert_uint_eq(prefetch(&b, 1, HINT_A), KVT_OK);
+        expect_bytes(&b, 0, 1);
+        stop_both();
+}
+END_TEST
+
 /* Somebody on the peer alters bytes that have been hashed: the reader sees it, keeps nothing. */
 START_TEST(bytes_that_do_not_fit_their_checksum_are_not_published)
 {
@@ -617,6 +670,7 @@ int main(void)
                 what_no_peer_has_is_a_miss_and_a_dead_peer_is_told,
                 what_does_not_fit_is_told_and_holds_nothing,
                 a_wait_ends_at_its_deadline_and_by_cancel,
+                who_asks_for_too_much_is_told_and_stays_connected,
                 bytes_that_do_not_fit_their_checksum_are_not_published,
                 a_peer_promotes_what_it_has_on_nvme,
                 every_address_of_a_name_is_a_peer,
