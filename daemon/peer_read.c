@@ -50,6 +50,7 @@ struct peer_fetch {
         uint16_t layout;
         bool is_sent;
         bool is_cancelled;
+        bool is_given_up; /* the peer knows; at give_up_ns it has to have answered */
         void (*on_end)(void *user, uint32_t status); /* NULL: cancelled */
         uint64_t bytes;        /* of host memory, taken so far */
         uint32_t n_open;       /* not ended */
@@ -113,7 +114,7 @@ bool peer_reads_expect(const struct daemon *daemon, uint16_t layout, const struc
 
 static void free_when_over(struct peer_fetch *fetch)
 {
-        if (fetch->n_open || (fetch->peer && fetch->n_unanswered))
+        if (fetch->n_open || (fetch->peer && fetch->is_sent && fetch->n_unanswered))
                 return;
         if (fetch->peer)
                 LIST_REMOVE(fetch, link);
@@ -606,11 +607,13 @@ static void send_ask(struct peer_fetch *fetch)
         free(buffer);
 }
 
-static void send_cancel(struct peer_fetch *fetch)
+static void give_up(struct peer_fetch *fetch)
 {
         struct peer_header header = {
                 .kind = PEER_CANCEL, .length = sizeof(header), .request = fetch->request};
 
+        fetch->is_given_up = true;
+        fetch->give_up_ns = uv_hrtime() + ANSWER_NS;
         if (fetch->is_sent && fetch->n_unanswered && fetch->peer->is_open &&
             remote_link_send(fetch->peer->remote, &header, sizeof(header)))
                 remote_link_close(fetch->peer->remote);
@@ -655,9 +658,15 @@ void peer_reads_expire(struct peer *peer, uint64_t now_ns)
                 next = LIST_NEXT(fetch, link);
                 if (now_ns < fetch->give_up_ns)
                         continue;
-                fetch->give_up_ns = UINT64_MAX;
-                send_cancel(fetch);
-                end_asked(fetch, KVT_WIRE_TIMEOUT);
+                if (!fetch->is_given_up) {
+                        give_up(fetch);
+                        end_asked(fetch, KVT_WIRE_TIMEOUT);
+                } else if (fetch->n_unanswered) {
+                        /* It would keep all that it never answers, for as long as it lives. */
+                        fetch->give_up_ns = UINT64_MAX;
+                        breaks_rules(peer, "a request that was cancelled is not answered");
+                        return;
+                }
         }
 }
 
@@ -733,7 +742,8 @@ uint32_t peer_fetch_start(struct peer *peer, const struct peer_fetch_options *op
                 fetch->n++;
         if (!fetch->n) {
                 free(fetch);
-                return KVT_WIRE_INVALID;
+                return daemon->peers->reads.n_expected >= EXPECTED_MAX ? KVT_WIRE_BUSY
+                                                                       : KVT_WIRE_INVALID;
         }
         fetch->n_open = fetch->n_unanswered = *ret_n = fetch->n;
         daemon->metrics.peer_asked_objects_total += fetch->n;
@@ -748,7 +758,7 @@ void peer_fetch_cancel(struct peer_fetch *fetch)
 {
         fetch->on_end = NULL;
         fetch->is_cancelled = true;
-        if (fetch->peer)
-                send_cancel(fetch);
+        if (fetch->peer && !fetch->is_given_up)
+                give_up(fetch);
         end_asked(fetch, KVT_WIRE_CANCELLED);
 }

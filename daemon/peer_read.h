@@ -65,7 +65,8 @@ struct peer_fetch_options {
 
 /*
  * Asks for as many leading wants as one message holds, *@ret_n. KVT_WIRE_OK, or UNAVAILABLE,
- * NO_MEMORY, INVALID (the first want is none that the layout has): then nothing is asked.
+ * NO_MEMORY, BUSY (too much is under way), INVALID (the first want is none that the layout has):
+ * then nothing is asked.
  */
 uint32_t peer_fetch_start(struct peer *peer, const struct peer_fetch_options *options,
                           uint32_t *ret_n, struct peer_fetch **ret_fetch);
