@@ -197,12 +197,37 @@ static void look_at(struct prefetch_item *item)
 
 /* ---- from a peer ---- */
 
+/* It came to be known meanwhile, but not in host memory. */
+static bool is_below(const struct prefetch_item *item)
+{
+        const struct index_object *object = find(item->prefetch, &item->key);
+
+        return object && object->host == INDEX_NONE;
+}
+
+/* Now, if its turn has passed. */
+static void bring_up(struct prefetch_item *item)
+{
+        struct prefetch *prefetch = item->prefetch;
+
+        item->is_missing = false;
+        item->fetch = NULL;
+        if (item < prefetch->items + prefetch->next)
+                look_at(item);
+        else
+                daemon_wake(prefetch->daemon);
+}
+
 static void on_fetched(void *user, uint32_t status)
 {
         struct prefetch_item *item = user;
+        struct prefetch *prefetch = item->prefetch;
 
-        end_item(item, status);
-        end_when_done(item->prefetch);
+        if (status == KVT_WIRE_OK && is_below(item))
+                bring_up(item);
+        else
+                end_item(item, status);
+        end_when_done(prefetch);
 }
 
 /* Asks for the wants, or ends their items. */
