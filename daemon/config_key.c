@@ -396,6 +396,51 @@ static int set_networks(const struct config_key_spec *spec, struct config *confi
         return 0;
 }
 
+/* "NAME" or "NAME:PORT"; what consists of digits and dots was meant to be an address. */
+static bool is_peer_name(const char *text)
+{
+        static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+        static const char digits[] = "0123456789.";
+        size_t n_digits = strspn(text, digits), length = n_digits;
+        const char *port;
+
+        while (text[length] && text[length] != ':') {
+                if (!strchr(letters, text[length]) && !strchr(digits, text[length]))
+                        return false;
+                length++;
+        }
+        if (length == n_digits)
+                return false;
+        if (!text[length])
+                return true;
+        port = text + length + 1;
+        length = strlen(port);
+        return length && length <= 5 && strspn(port, "0123456789") == length &&
+               strtoul(port, NULL, 10) >= 1 && strtoul(port, NULL, 10) <= UINT16_MAX;
+}
+
+static bool is_peer_address(const char *text)
+{
+        struct sockaddr_storage address;
+        const struct sockaddr_in *v4 = (const void *)&address;
+        const struct sockaddr_in6 *v6 = (const void *)&address;
+        struct why ignored;
+
+        if (rdma_address_parse(&address, text, REMOTE_PORT, &ignored))
+                return false;
+        return address.ss_family == AF_INET6 ? v6->sin6_port != 0 : v4->sin_port != 0;
+}
+
+static int check_peer(const char *text, struct why *why)
+{
+        if (is_peer_name(text) || is_peer_address(text))
+                return 0;
+        why_set(why,
+                "\"%s\" is no peer: IP, IP:PORT, [IPV6]:PORT, NAME or NAME:PORT, ports 1 to %u",
+                text, UINT16_MAX);
+        return -EINVAL;
+}
+
 /* Addresses and names in one line: "10.0.0.2, node-c:7428, kvtier.svc". */
 static int set_peers(const struct config_key_spec *spec, struct config *config, const char *value,
                      struct why *why)
@@ -411,7 +456,9 @@ static int set_peers(const struct config_key_spec *spec, struct config *config, 
                                 CONFIG_PEERS_MAX, CONFIG_PEER_BYTES - 1);
                         return -EINVAL;
                 }
-                memcpy(peers[n++], value, length);
+                memcpy(peers[n], value, length);
+                if (check_peer(peers[n++], why))
+                        return -EINVAL;
                 value += length;
         }
         memcpy(config->rdma.peers, peers, sizeof(peers));

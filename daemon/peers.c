@@ -161,15 +161,14 @@ static void look_up_all(struct peers *peers, uint64_t now_ns)
                 look_up(&peers->names[i]);
 }
 
-/* "NAME:PORT" or "NAME". */
+/* "NAME:PORT" or "NAME": the configuration has been checked. */
 static void add_name(struct peers *peers, const char *entry)
 {
         struct peer_name *name = &peers->names[peers->n_names++];
-        const char *colon = strrchr(entry, ':');
-        unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
+        const char *colon = strchr(entry, ':');
 
         name->peers = peers;
-        name->port = port && port <= UINT16_MAX ? (uint16_t)port : REMOTE_PORT;
+        name->port = colon ? (uint16_t)strtoul(colon + 1, NULL, 10) : REMOTE_PORT;
         snprintf(name->entry, sizeof(name->entry), "%s", entry);
         snprintf(name->host, sizeof(name->host), "%.*s",
                  (int)(colon ? colon - entry : (ptrdiff_t)strlen(entry)), entry);

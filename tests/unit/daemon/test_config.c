@@ -349,6 +349,28 @@ START_TEST(an_rdma_port_needs_a_secret_and_somebody_who_may_connect)
 }
 END_TEST
 
+START_TEST(peers_are_addresses_or_names)
+{
+        static const char *const wrong[] = {"node-c:99999",   "node-c:0",   "node-c:abc",
+                                            "node-c:",        "10.0.0.2:0", ":7428",
+                                            "10.0.0.2:70000", "[fd00::1",   "10.0.0",
+                                            "node c:1/2",     "a:b:7428",   "node!:7428"};
+        struct config config;
+
+        config_defaults(&config);
+        override(&config, "rdma.peers=10.0.0.2, 10.0.0.3:7000,[fd00::1]:7428,fd00::2,node-c,"
+                          "node_d:7428,kvtierd.default.svc:1,4node:65535");
+        ck_assert_uint_eq(config.rdma.n_peers, 8);
+        ck_assert_str_eq(config.rdma.peers[7], "4node:65535");
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                char text[64];
+
+                snprintf(text, sizeof(text), "rdma.peers=node-a,%s", wrong[i]);
+                assert_override_refused(text, "is no peer");
+        }
+}
+END_TEST
+
 /* Lowest and highest value of each number, and what lies just outside. */
 static const struct {
         const char *key;
@@ -824,6 +846,7 @@ int main(void)
                             sizeof(sizes) / sizeof(sizes[0]));
         tcase_add_test(values, sizes_that_mean_nothing_are_refused);
         tcase_add_test(values, an_rdma_port_needs_a_secret_and_somebody_who_may_connect);
+        tcase_add_test(values, peers_are_addresses_or_names);
         tcase_add_loop_test(values, numbers_keep_to_their_bounds, 0,
                             sizeof(bounds) / sizeof(bounds[0]));
         tcase_add_test(values, words_take_only_their_values);
