@@ -207,6 +207,24 @@ struct forgetting {
         void *user;
 };
 
+/* Once, whether or not there is room already. */
+static void tell_forgotten(struct forgetting *forgetting, int result)
+{
+        void (*on_forgotten)(void *user, int result) = steal_ptr(forgetting->on_forgotten);
+
+        if (on_forgotten)
+                on_forgotten(forgetting->user, result);
+}
+
+static void on_deleted(struct tier_forget *forget, int result)
+{
+        struct forgetting *forgetting = (struct forgetting *)forget;
+
+        tell_forgotten(forgetting, result);
+        if (forgetting->cache->on_progress)
+                forgetting->cache->on_progress(forgetting->cache->on_progress_user);
+}
+
 static void on_freed(struct tier_forget *forget, int result)
 {
         struct forgetting *forgetting = (struct forgetting *)forget;
@@ -216,8 +234,7 @@ static void on_freed(struct tier_forget *forget, int result)
         cache->n_forgetting_in[forgetting->tier]--;
         cache->n_forgetting--;
         cache->transfers.lanes[forgetting->tier].full = false;
-        if (forgetting->on_forgotten)
-                forgetting->on_forgotten(forgetting->user, result);
+        tell_forgotten(forgetting, result);
         free(forgetting);
         transfers_pump(cache);
         if (cache->on_progress)
@@ -239,6 +256,7 @@ int cache_forget(struct cache *cache, enum index_tier tier, struct tier_place pl
                 return err_raise(-ENOMEM);
 
         forgetting->forget.on_freed = on_freed;
+        forgetting->forget.on_deleted = on_deleted;
         forgetting->cache = cache;
         forgetting->tier = tier;
         forgetting->footprint = footprint;

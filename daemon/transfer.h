@@ -93,7 +93,8 @@ void transfers_stop(struct cache *cache);
  * A generation of @key is being replaced, or was dropped before. When @tier is at work
  * on a write-down of the key, *@ret_waits becomes true: @on_forgotten will be called when
  * all of these have ended and left nothing durable behind. Those that the tier has not
- * been asked for yet never will be. 0 or -ENOMEM.
+ * been asked for yet never will be, and those whose bytes are still on their way to the pool
+ * will not be entered: nobody waits for a slow pool. 0 or -ENOMEM.
  */
 int transfer_forget_when_written(struct cache *cache, enum index_tier tier,
                                  const struct object_key *key,

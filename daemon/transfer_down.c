@@ -47,18 +47,29 @@ static void tell_forget_waiters(void *user, int result)
         }
 }
 
+/* Of those from @transfer on. */
+static struct transfer *first_writing(struct transfer *transfer, const struct object_key *key)
+{
+        while (transfer && (transfer->state != TRANSFER_WRITING ||
+                            !object_key_equal(&transfer->copy->key, key)))
+                transfer = TAILQ_NEXT(transfer, link);
+        return transfer;
+}
+
+static struct transfer *next_writing(struct transfer *transfer, const struct object_key *key)
+{
+        return first_writing(TAILQ_NEXT(transfer, link), key);
+}
+
 /* A write-down of the key at which the tier is at work; or only one that is outdated. */
 static struct transfer *find_writing(const struct transfer_lane *lane, const struct object_key *key,
                                      bool outdated)
 {
-        struct transfer *transfer;
+        struct transfer *transfer = first_writing(TAILQ_FIRST(&lane->down), key);
 
-        TAILQ_FOREACH(transfer, &lane->down, link)
-                if (transfer->state == TRANSFER_WRITING &&
-                    object_key_equal(&transfer->copy->key, key) &&
-                    (!outdated || transfer->copy->object == INDEX_NONE))
-                        return transfer;
-        return NULL;
+        while (transfer && outdated && transfer->copy->object != INDEX_NONE)
+                transfer = next_writing(transfer, key);
+        return transfer;
 }
 
 /* Those who wait for this one wait for the next of its key, too. False: there is none. */
@@ -112,7 +123,8 @@ static bool is_current(struct tier_write *write)
         struct transfer *transfer = (struct transfer *)write;
 
         /* A replaced or dropped copy is detached at once. */
-        return transfer->copy->object != INDEX_NONE;
+        transfer->is_entering = transfer->copy->object != INDEX_NONE;
+        return transfer->is_entering;
 }
 
 /* The entry got into the catalog, but its generation was replaced meanwhile. */
@@ -588,6 +600,9 @@ int transfer_forget_when_written(struct cache *cache, enum index_tier tier,
         struct transfer *transfer = find_writing(&cache->transfers.lanes[tier], key, false);
         struct forget_waiter *waiter;
 
+        /* Until its bytes are in the pool is_current() keeps it out: a pool may be slow. */
+        while (transfer && tier == INDEX_REMOTE && !transfer->is_entering)
+                transfer = next_writing(transfer, key);
         if (!transfer)
                 return 0;
         waiter = malloc(sizeof(*waiter));

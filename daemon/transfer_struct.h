@@ -39,6 +39,7 @@ struct transfer {
         struct tier_segment segments[HOST_EXTENTS_MAX];
         struct host_copy_waiter waiter;       /* HASHING */
         struct forget_waiter *forget_waiters; /* WRITING */
+        bool is_entering;                     /* WRITING: its entry is on its way */
         TAILQ_ENTRY(transfer) link;           /* down or waiting */
         RB_ENTRY(transfer) node;              /* up */
 };

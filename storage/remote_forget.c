@@ -110,6 +110,11 @@ void remote_release_bundle(struct remote *remote, struct remote_bundle *bundle)
 
 /* ---- forgets ---- */
 
+static struct tier_forget *request_of(struct remote_forget *forget)
+{
+        return (void *)((char *)forget - offsetof(struct tier_forget, tier_private));
+}
+
 static void queue_freed(struct remote *remote, struct remote_forget *forget)
 {
         STAILQ_INSERT_TAIL(&remote->freed_forgets, forget, link);
@@ -121,8 +126,7 @@ void remote_tell_freed(struct remote *remote)
         struct remote_forget *forget;
 
         while ((forget = STAILQ_FIRST(&remote->freed_forgets))) {
-                struct tier_forget *request =
-                        (void *)((char *)forget - offsetof(struct tier_forget, tier_private));
+                struct tier_forget *request = request_of(forget);
 
                 STAILQ_REMOVE_HEAD(&remote->freed_forgets, link);
                 request->on_freed(request, forget->result);
@@ -154,9 +158,12 @@ void remote_release_forgets(struct remote *remote)
 static void on_forgotten(struct remote *remote, void *user, int result)
 {
         struct remote_forget *forget = user;
+        struct tier_forget *request = request_of(forget);
 
         forget->is_deleted = true;
         forget->result = result;
+        if (request->on_deleted)
+                request->on_deleted(request, result);
         if (forget->bundle && (remote->is_open || remote->is_broken))
                 release_forgets(remote, forget->bundle);
         else if (!forget->bundle)

@@ -127,6 +127,12 @@ struct tier_read {
 struct tier_forget {
         /* The entry is off the catalog (with sync: durably) and the space is free again. */
         void (*on_freed)(struct tier_forget *forget, int result);
+        /*
+         * May be NULL. The entry cannot come back (with sync: that is durable), while its space
+         * may stay taken for long: at most once, never from inside forget(), before on_freed;
+         * when it is not called on_freed says the same.
+         */
+        void (*on_deleted)(struct tier_forget *forget, int result);
         void *tier_private[40]; /* large enough that a forget never has to allocate */
 };
 

@@ -306,6 +306,24 @@ START_TEST(what_was_replaced_is_known_as_long_as_others_may_not_know)
 }
 END_TEST
 
+START_TEST(a_replace_does_not_wait_for_a_pool_that_is_out_of_reach)
+{
+        uint64_t began_ns;
+
+        put(&nodes[0], 1, 1, false);
+        wait_until(is_in_pool(&nodes[0], 1));
+        fake_pool_stop(nodes[0].pool, true);
+        began_ns = uv_hrtime();
+        put(&nodes[0], 1, 2, true);
+        wait_until(nodes[0].n_forgotten == 1);
+        /* Any request to the pool takes its whole deadline of two seconds. */
+        ck_assert_uint_lt(uv_hrtime() - began_ns, UINT64_C(1500000000));
+        ck_assert_uint_eq(nodes[0].cache.n_forgetting, 1);
+        fake_pool_stop(nodes[0].pool, false);
+        wait_until(!nodes[0].cache.n_forgetting);
+}
+END_TEST
+
 START_TEST(a_stopped_pool_is_a_miss_and_what_is_here_is_served)
 {
         put(&nodes[0], 1, 1, false);
@@ -457,6 +475,7 @@ int main(void)
         tcase_add_test(tcase, what_one_node_deletes_the_other_forgets);
         tcase_add_test(tcase, what_one_node_replaces_leaves_the_memory_of_the_other);
         tcase_add_test(tcase, what_was_replaced_is_known_as_long_as_others_may_not_know);
+        tcase_add_test(tcase, a_replace_does_not_wait_for_a_pool_that_is_out_of_reach);
         tcase_add_test(tcase, a_stopped_pool_is_a_miss_and_what_is_here_is_served);
         tcase_add_test(tcase, a_restarted_node_knows_its_own_and_the_others_objects);
         tcase_add_test(tcase, a_node_whose_index_is_lost_learns_from_the_journals);
