@@ -288,24 +288,32 @@ static void evict_from_all_below(struct cache *cache, enum index_tier tier,
         }
 }
 
+static bool evict_foreign(struct cache *cache)
+{
+        struct index_object *foreign = index_find_foreign(cache->index, FOREIGN_STEPS);
+
+        if (!foreign || foreign->flags & INDEX_READING)
+                return false;
+        cache_drop_place(cache, foreign, INDEX_REMOTE, METRICS_FOR_SPACE);
+        return true;
+}
+
 /*
  * What other nodes have goes first: they still have it. Then the coldest boundary, from
- * wherever it is.
+ * wherever it is. The few of others that a search would not find soon are left for the end.
  */
 bool cache_make_index_room(struct cache *cache)
 {
-        struct index_object *foreign = index_find_foreign(cache->index, FOREIGN_STEPS);
+        bool looks_first = index_expects_foreign(cache->index, FOREIGN_STEPS);
         struct placement_victim victim;
         enum index_tier tier = INDEX_NVME;
 
-        if (foreign && !(foreign->flags & INDEX_READING)) {
-                cache_drop_place(cache, foreign, INDEX_REMOTE, METRICS_FOR_SPACE);
+        if (looks_first && evict_foreign(cache))
                 return true;
-        }
         victim = coldest_below(cache, &tier);
         if (victim.boundary) {
                 evict_from_all_below(cache, tier, &victim);
                 return true;
         }
-        return evict_one_boundary_from_host(cache);
+        return evict_one_boundary_from_host(cache) || (!looks_first && evict_foreign(cache));
 }

@@ -120,15 +120,16 @@ void index_remove(struct index *index, struct index_object *object);
  */
 void index_set_host(struct index *index, struct index_object *object, uint32_t host);
 void index_set_place(struct index *index, struct index_object *object, struct tier_place place);
-/* In the remote tier; @own: this node wrote it. */
+/* @own: this node wrote it. */
 void index_set_remote(struct index *index, struct index_object *object, struct tier_place place,
                       bool own);
 /* Where it is below host memory; claim 0: not there. */
 struct tier_place index_place(const struct index *index, const struct index_object *object,
                               enum index_tier tier);
 
-/* One that index_object_is_foreign(), in rounds, among the next @steps records; or NULL. */
+/* One that index_object_is_foreign(), in rounds, in @steps records; or NULL. Is there mostly? */
 struct index_object *index_find_foreign(struct index *index, uint32_t steps);
+bool index_expects_foreign(const struct index *index, uint32_t steps);
 
 /*
  * For placement: what the presence table says of a boundary's children has changed; a
@@ -169,10 +170,9 @@ struct index_object *index_scan(struct index *index, uint32_t *position, uint32_
 bool index_scan_has_ended(const struct index *index, uint32_t position);
 
 /*
- * A walk over all boundaries, in slices likewise, but from the highest id down: most
- * children come before their parents. @notes: a byte for each boundary by its
- * id, index_boundaries_max() + 1 of them, for whoever walks the tree in many turns: the
- * index clears that of each boundary that it makes. NULL ends it.
+ * A walk over all boundaries, in slices likewise, but from the highest id down: most children
+ * come before their parents. @notes: a byte for each boundary by its id, index_boundaries_max()
+ * + 1 of them, for whoever walks in many turns; that of a new boundary is cleared. NULL ends it.
  */
 struct index_boundary *index_scan_boundaries(struct index *index, uint32_t *position,
                                              uint32_t *steps);

@@ -61,6 +61,11 @@ struct index_object *index_scan(struct index *index, uint32_t *position, uint32_
         return NULL;
 }
 
+bool index_expects_foreign(const struct index *index, uint32_t steps)
+{
+        return index->n_foreign && index->n_foreign * steps >= index->objects.highest;
+}
+
 struct index_object *index_find_foreign(struct index *index, uint32_t steps)
 {
         struct index_object *object;

@@ -284,6 +284,18 @@ START_TEST(in_a_full_index_others_find_no_place_and_make_room_first)
 }
 END_TEST
 
+START_TEST(few_of_others_are_not_searched_for)
+{
+        ck_assert(!index_expects_foreign(cache.index, UINT32_MAX));
+        for (uint32_t n = 1; n < 10; n++)
+                ck_assert_int_eq(world_put(n, 1, false, NULL), 0);
+        appear(10, SMALL, 1);
+        ck_assert(index_expects_foreign(cache.index, 10));
+        ck_assert(!index_expects_foreign(cache.index, 9));
+        wait_until(transfers_are_idle(&cache.transfers));
+}
+END_TEST
+
 START_TEST(a_full_pool_gives_up_nothing_of_others)
 {
         cache.offers.all = true;
@@ -367,6 +379,7 @@ int main(void)
         tcase_add_test(tcase, what_is_unknown_here_takes_no_layout_number_when_it_goes);
         tcase_add_test(tcase, others_leave_layout_numbers_to_those_who_attach);
         tcase_add_test(tcase, in_a_full_index_others_find_no_place_and_make_room_first);
+        tcase_add_test(tcase, few_of_others_are_not_searched_for);
         tcase_add_test(tcase, a_full_pool_gives_up_nothing_of_others);
         tcase_add_test(tcase, after_a_restart_what_is_in_both_tiers_is_one_object);
         suite_add_tcase(suite, tcase);
