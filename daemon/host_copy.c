@@ -83,8 +83,6 @@ static void free_when_unheld(struct host_copies *copies, struct host_copy *copy)
         free(copy->checksums);
         free(copy->expected);
         record_pool_give_back(&copies->pool, copy->id);
-        if (copies->on_space)
-                copies->on_space(copies->on_space_user);
 }
 
 void host_copy_set_checksums(struct host_copy *copy, const struct checksum_list *checksums)

@@ -79,8 +79,6 @@ struct host_copies {
         uint64_t dirty_bytes;
         struct host_copy_list offered;
         uint64_t offered_bytes;
-        void (*on_space)(void *user); /* space came back: somebody may be waiting */
-        void *on_space_user;
 };
 
 /* Host memory that a copy of @raw_bytes takes. */
