@@ -48,7 +48,7 @@ struct transfer_lane {
         uint32_t n_down;
         uint64_t down_bytes;
         bool paused;                 /* the tier said so; ends with its on_ready */
-        bool full;                   /* likewise, and what was forgotten is not free yet */
+        bool full;                   /* likewise; ends when what was forgotten is free, too */
         uint64_t cold_scan_at_bytes; /* entered bytes at which the cold end is looked at again */
 };
 

@@ -567,6 +567,7 @@ void transfers_pump(struct cache *cache)
 void transfers_tier_is_ready(struct cache *cache, enum index_tier tier)
 {
         cache->transfers.lanes[tier].paused = false;
+        cache->transfers.lanes[tier].full = false;
         transfers_pump(cache);
 }
 

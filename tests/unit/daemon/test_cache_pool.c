@@ -425,6 +425,18 @@ START_TEST(a_pool_that_refuses_writes_holds_no_host_memory)
 }
 END_TEST
 
+START_TEST(a_pool_that_was_full_takes_writes_when_it_says_so)
+{
+        cache.transfers.lanes[INDEX_REMOTE].full = true; /* and no forget is under way */
+        ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
+        see_again(1);
+        world_spin(10);
+        ck_assert(!world_is_in_pool(1));
+        transfers_tier_is_ready(&cache, INDEX_REMOTE);
+        wait_until(world_is_in_pool(1));
+}
+END_TEST
+
 START_TEST(a_write_that_fails_leaves_the_object_here)
 {
         fake_tier_fail_writes(cache.remote, 1, -ETIMEDOUT);
@@ -552,6 +564,7 @@ int main(void)
         tcase_add_test(tcase, a_bundle_that_is_gone_is_a_miss_and_its_entry_goes);
         tcase_add_test(tcase, a_slow_pool_does_not_hold_up_nvme);
         tcase_add_test(tcase, a_pool_that_refuses_writes_holds_no_host_memory);
+        tcase_add_test(tcase, a_pool_that_was_full_takes_writes_when_it_says_so);
         tcase_add_test(tcase, a_write_that_fails_leaves_the_object_here);
         tcase_add_test(tcase, a_full_pool_gives_up_what_this_node_used_longest_ago);
         tcase_add_test(tcase, what_is_pinned_stays_in_a_full_pool);
