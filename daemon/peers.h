@@ -70,7 +70,10 @@ int peers_open(struct daemon *daemon);
 /* All links are being closed; nothing is asked or served any more. */
 void peers_stop(struct daemon *daemon);
 
-/* Nothing of them is on a worker. */
+/*
+ * Nothing of them is on a worker. A name that is being looked up is waited for, with servers that
+ * do not answer as long as the resolver's own time-outs: getaddrinfo() cannot be stopped.
+ */
 bool peers_are_quiet(const struct daemon *daemon);
 
 /* After the port's links are gone. */
