@@ -6,9 +6,9 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "daemon/client_process.h"
 #include "daemon/daemon.h"
 #include "daemon/handshake.h"
-#include "daemon/peer.h"
 #include "daemon/session_socket.h"
 
 /*
@@ -291,28 +291,29 @@ static int init_polls(struct session *session)
  * Whatever the clients do, somebody must be able to look at it, and to kick them. Whether
  * it is kvtierctl that has connected is known with its HELLO.
  */
-static bool is_full(const struct daemon *daemon, const struct peer *peer)
+static bool is_full(const struct daemon *daemon, const struct client_process *process)
 {
         uint32_t max = daemon->config.sessions.max;
 
-        if (peer_is_admin(peer, daemon->config.admin.gid))
+        if (client_process_is_admin(process, daemon->config.admin.gid))
                 return daemon->n_sessions >= max + ADMIN_SESSIONS;
         return daemon->n_sessions >= max || daemon->n_quarantined >= max;
 }
 
-/* KVT_WIRE_OK, or why the peer is not let in. */
-static uint32_t judge_peer(struct daemon *daemon, const struct peer *peer, struct why *why)
+/* KVT_WIRE_OK, or why the process is not let in. */
+static uint32_t judge_process(struct daemon *daemon, const struct client_process *process,
+                              struct why *why)
 {
         const struct config *config = &daemon->config;
 
-        if (is_full(daemon, peer)) {
+        if (is_full(daemon, process)) {
                 why_set(why, "sessions.max of %u is reached", config->sessions.max);
                 daemon->metrics.attach_refused_total[METRICS_TOO_MANY]++;
                 return KVT_WIRE_REFUSED;
         }
-        if (!peer_may_connect(peer, config->socket.mode, config->socket.gid)) {
+        if (!client_process_may_connect(process, config->socket.mode, config->socket.gid)) {
                 why_set(why, "uid %u may not use this socket: join the group of socket.group",
-                        peer->uid);
+                        process->uid);
                 daemon->metrics.attach_refused_total[METRICS_NOT_PERMITTED]++;
                 return KVT_WIRE_DENIED;
         }
@@ -320,22 +321,22 @@ static uint32_t judge_peer(struct daemon *daemon, const struct peer *peer, struc
 }
 
 /* Both descriptors are taken over, also on failure. */
-static int begin_session(struct daemon *daemon, int socket, const struct peer *peer)
+static int begin_session(struct daemon *daemon, int socket, const struct client_process *process)
 {
         struct session *session = session_new(daemon, &session_socket_carrier);
         int r;
 
         if (!session) {
                 close(socket);
-                close(peer->pidfd);
+                close(process->pidfd);
                 return err_raise(-ENOMEM);
         }
-        session->pid = peer->pid;
-        session->uid = peer->uid;
-        session->gid = peer->gid;
-        session->is_admin = peer_is_admin(peer, daemon->config.admin.gid);
+        session->pid = process->pid;
+        session->uid = process->uid;
+        session->gid = process->gid;
+        session->is_admin = client_process_is_admin(process, daemon->config.admin.gid);
         session->fd = socket;
-        session->pidfd = peer->pidfd;
+        session->pidfd = process->pidfd;
         r = init_polls(session);
         if (!r)
                 return 0;
@@ -353,20 +354,20 @@ static int begin_session(struct daemon *daemon, int socket, const struct peer *p
 int session_socket_new(struct daemon *daemon, int fd)
 {
         _cleanup_fd_ int socket = fd;
-        struct peer peer = {.pidfd = -1};
+        struct client_process process = {.pidfd = -1};
         uint32_t status = KVT_WIRE_DENIED;
         struct why why = {""};
 
-        if (peer_identify(socket, &peer, &why))
+        if (client_process_identify(socket, &process, &why))
                 daemon->metrics.attach_refused_total[METRICS_PROCESS]++;
         else
-                status = judge_peer(daemon, &peer, &why);
+                status = judge_process(daemon, &process, &why);
         if (!status)
-                return begin_session(daemon, steal_fd(&socket), &peer);
+                return begin_session(daemon, steal_fd(&socket), &process);
 
-        log_warning("session_refused", "pid=%d uid=%u reason=%s", (int)peer.pid, peer.uid,
+        log_warning("session_refused", "pid=%d uid=%u reason=%s", (int)process.pid, process.uid,
                     log_quoted(why.text).text);
         handshake_refuse(socket, daemon->boot_id, status, why.text);
-        close_fdp(&peer.pidfd);
+        close_fdp(&process.pidfd);
         return 0;
 }

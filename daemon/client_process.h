@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-struct peer {
+struct client_process {
         pid_t pid;
         uid_t uid;
         gid_t gid;
@@ -20,18 +20,18 @@ struct peer {
 };
 
 /*
- * Fills @ret_peer from a connected Unix socket: SO_PEERPIDFD where the kernel has it
- * (6.5), else pidfd_open() of the peer's pid with its start time checked before and
- * after. 0, or a negative errno with the reason and the remedy in @why: the peer has no
+ * Fills @ret_process from a connected Unix socket: SO_PEERPIDFD where the kernel has it
+ * (6.5), else pidfd_open() of the process's pid with its start time checked before and
+ * after. 0, or a negative errno with the reason and the remedy in @why: it has no
  * pid here (another pid namespace), has ended, or its uid is not mapped.
  */
-int peer_identify(int socket, struct peer *ret_peer, struct why *why);
+int client_process_identify(int socket, struct client_process *ret_process, struct why *why);
 
 /* root, the daemon's own uid, or a member of @admin_gid (-1: no such group). */
-bool peer_is_admin(const struct peer *peer, gid_t admin_gid);
+bool client_process_is_admin(const struct client_process *process, gid_t admin_gid);
 
 /*
  * Does a socket of @mode, owned by the daemon's uid and @gid (-1: the daemon's), admit the
- * peer? The file's permissions said so at connect; a descriptor may have been passed on.
+ * process? The file's permissions said so at connect; a descriptor may have been passed on.
  */
-bool peer_may_connect(const struct peer *peer, mode_t mode, gid_t gid);
+bool client_process_may_connect(const struct client_process *process, mode_t mode, gid_t gid);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "daemon/peer.h"
+#include "daemon/client_process.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -92,33 +92,33 @@ static int open_pidfd(int socket, pid_t pid, int *ret_pidfd)
         return open_by_pid(pid, ret_pidfd);
 }
 
-static void read_groups(int socket, struct peer *peer)
+static void read_groups(int socket, struct client_process *process)
 {
-        socklen_t length = sizeof(peer->groups);
+        socklen_t length = sizeof(process->groups);
 
-        if (!getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, peer->groups, &length))
-                peer->n_groups = length / sizeof(peer->groups[0]);
+        if (!getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, process->groups, &length))
+                process->n_groups = length / sizeof(process->groups[0]);
 }
 
-int peer_identify(int socket, struct peer *ret_peer, struct why *why)
+int client_process_identify(int socket, struct client_process *ret_process, struct why *why)
 {
         struct ucred credentials;
         socklen_t length = sizeof(credentials);
         int r;
 
         if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length)) {
-                why_set(why, "the peer's credentials cannot be read: %s", strerror(errno));
+                why_set(why, "the process's credentials cannot be read: %s", strerror(errno));
                 return err_raise(-errno);
         }
-        ret_peer->pid = credentials.pid;
-        ret_peer->uid = credentials.uid;
-        ret_peer->gid = credentials.gid;
+        ret_process->pid = credentials.pid;
+        ret_process->uid = credentials.uid;
+        ret_process->gid = credentials.gid;
         if (credentials.uid == OVERFLOW_ID && getuid() != OVERFLOW_ID) {
                 why_set(why, "the client's uid has no mapping in the daemon's user namespace: "
                              "run both in one user namespace");
                 return err_raise(-EPERM);
         }
-        r = open_pidfd(socket, credentials.pid, &ret_peer->pidfd);
+        r = open_pidfd(socket, credentials.pid, &ret_process->pidfd);
         if (r == -ENOENT) {
                 why_set(why, "the client is in another pid namespace and this kernel has no "
                              "SO_PEERPIDFD (Linux 6.5): share the pid namespace (hostPID: true)");
@@ -128,30 +128,30 @@ int peer_identify(int socket, struct peer *ret_peer, struct why *why)
                 why_set(why, "the client's process cannot be watched: %s", strerror(-r));
                 return err_raise(r);
         }
-        read_groups(socket, ret_peer);
+        read_groups(socket, ret_process);
         return 0;
 }
 
-static bool is_member(const struct peer *peer, gid_t gid)
+static bool is_member(const struct client_process *process, gid_t gid)
 {
-        if (peer->gid == gid)
+        if (process->gid == gid)
                 return true;
-        for (unsigned i = 0; i < peer->n_groups; i++)
-                if (peer->groups[i] == gid)
+        for (unsigned i = 0; i < process->n_groups; i++)
+                if (process->groups[i] == gid)
                         return true;
         return false;
 }
 
-bool peer_is_admin(const struct peer *peer, gid_t admin_gid)
+bool client_process_is_admin(const struct client_process *process, gid_t admin_gid)
 {
-        if (peer->uid == 0 || peer->uid == geteuid())
+        if (process->uid == 0 || process->uid == geteuid())
                 return true;
-        return admin_gid != (gid_t)-1 && is_member(peer, admin_gid);
+        return admin_gid != (gid_t)-1 && is_member(process, admin_gid);
 }
 
-bool peer_may_connect(const struct peer *peer, mode_t mode, gid_t gid)
+bool client_process_may_connect(const struct client_process *process, mode_t mode, gid_t gid)
 {
-        if (peer->uid == 0 || peer->uid == geteuid() || mode & S_IWOTH)
+        if (process->uid == 0 || process->uid == geteuid() || mode & S_IWOTH)
                 return true;
-        return mode & S_IWGRP && is_member(peer, gid == (gid_t)-1 ? getegid() : gid);
+        return mode & S_IWGRP && is_member(process, gid == (gid_t)-1 ? getegid() : gid);
 }
