@@ -50,7 +50,6 @@ static void tell_vanished(struct remote *remote, const struct remote_vanished *v
                                          vanished->checksum_total);
 }
 
-/* @entry NULL: this node has no copy in the pool. */
 void remote_queue_vanished(struct remote *remote, const struct object_key *key,
                            struct tier_place place, bool replaced, uint64_t checksum_total)
 {
@@ -225,7 +224,7 @@ void remote_readers_ended(struct remote *remote, struct remote_bundle *bundle)
 {
         struct remote_forget *forget, *next;
 
-        bundle->n_reads--;
+        /* The last job's count holds @bundle until we are done with it. */
         for (forget = STAILQ_FIRST(&remote->forgets); forget; forget = next) {
                 struct remote_entry *entry = remote_map_at(&remote->map, forget->place);
 
@@ -238,6 +237,7 @@ void remote_readers_ended(struct remote *remote, struct remote_bundle *bundle)
                 else
                         queue_freed(remote, forget);
         }
+        bundle->n_reads--;
         if (bundle->node->is_own && bundle->state == REMOTE_BUNDLE_GOING)
                 remote_wake(remote);
         else

@@ -383,6 +383,33 @@ START_TEST(who_comes_late_is_not_believed_before_it_has_read)
 }
 END_TEST
 
+/* The only object of its bundle: with its last reader the bundle goes as well. */
+START_TEST(an_object_of_another_node_is_forgotten_under_two_reads)
+{
+        struct driver_object object = driver_object(1, 65536), here;
+        static struct driver_request requests[3];
+
+        begin(2);
+        write_one(a, &object);
+        nodes_settle(fixture);
+        here = object;
+        here.place = node_appeared(b, &object)->place;
+        fake_pool_hold(b->pool, 1u << FAKE_POOL_GET);
+        ck_assert_int_eq(driver_submit_read(&b->driver, &requests[0], &here, 0), 0);
+        ck_assert_int_eq(driver_submit_read(&b->driver, &requests[1], &here, 1u << 20), 0);
+        driver_submit_forget(&b->driver, &requests[2], &here, false);
+        fake_pool_hold(b->pool, 0);
+        for (uint32_t i = 0; i < 3; i++)
+                ck_assert_int_eq(driver_wait(&requests[i]), 0);
+        ck_assert(driver_holds(&requests[0]));
+        ck_assert(driver_holds(&requests[1]));
+        ck_assert_uint_eq(node_usage(b).entries, 0);
+        nodes_settle(fixture);
+        ck_assert_int_eq(driver_read(&a->driver, &object), 0);
+        end();
+}
+END_TEST
+
 START_TEST(a_torn_segment_is_skipped_and_counted)
 {
         struct driver_object objects[3];
@@ -516,6 +543,7 @@ int main(void)
         tcase_add_test(tcase, bytes_stored_in_the_knowledge_of_a_replacement_are_entered);
         tcase_add_test(tcase, replacements_are_remembered_over_a_restart);
         tcase_add_test(tcase, who_comes_late_is_not_believed_before_it_has_read);
+        tcase_add_test(tcase, an_object_of_another_node_is_forgotten_under_two_reads);
         tcase_add_test(tcase, a_torn_segment_is_skipped_and_counted);
         tcase_add_test(tcase, a_bundle_deleted_behind_everybodys_back_is_a_miss);
         tcase_add_test(tcase, a_long_journal_is_compacted);
