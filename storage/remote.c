@@ -122,7 +122,7 @@ void remote_wake(struct remote *remote)
 void remote_ready(struct remote *remote)
 {
         bool has_room = remote->n_writes <= REMOTE_WRITES_MAX / 2 && !remote->is_open &&
-                        !remote->is_rebuilding && !remote->is_broken &&
+                        !remote->is_rebuilding && !remote->is_own_late && !remote->is_broken &&
                         remote->no_space_until <= uv_now(remote->loop) &&
                         database_queued(remote->index) <= REMOTE_CHANGES_MAX / 2;
 

@@ -171,7 +171,7 @@ static uint64_t wait_of_removes(const struct remote *remote)
 
 void remote_retry_soon(struct remote *remote)
 {
-        uint64_t ms = UINT64_MAX;
+        uint64_t ms = UINT64_MAX, wait;
 
         if (remote->is_closing || !remote->is_recovered)
                 return;
@@ -184,10 +184,13 @@ void remote_retry_soon(struct remote *remote)
                         at_most(&ms, until(remote, remote->no_space_until));
                 at_most(&ms, remote_journal_wait(remote));
                 at_most(&ms, wait_of_removes(remote));
-                if (!TAILQ_EMPTY(&remote->ready_puts) && remote->write_pace.bytes_per_s)
-                        at_most(&ms, remote_pace_wait(&remote->write_pace) + 1);
-                if (!TAILQ_EMPTY(&remote->gets) && remote->read_pace.bytes_per_s)
-                        at_most(&ms, remote_pace_wait(&remote->read_pace) + 1);
+                /* What waits for something else is begun by the end of that. */
+                wait = TAILQ_EMPTY(&remote->ready_puts) ? 0 : remote_pace_wait(&remote->write_pace);
+                if (wait)
+                        at_most(&ms, wait + 1);
+                wait = TAILQ_EMPTY(&remote->gets) ? 0 : remote_pace_wait(&remote->read_pace);
+                if (wait)
+                        at_most(&ms, wait + 1);
         }
         if (ms != UINT64_MAX)
                 uv_timer_start(&remote->retry, remote_on_retry, ms, 0);

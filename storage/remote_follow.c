@@ -81,6 +81,13 @@ static void end_round(struct remote_follow *follow)
         struct remote *remote = follow->remote;
 
         follow->is_active = false;
+        if (!remote->is_own_read) {
+                /* Writes, forgets and our journal wait for it: nobody else shall. */
+                remote->is_own_late = true;
+                remote_fail_puts(remote, -EAGAIN);
+                remote_release_forgets(remote);
+                remote_end_appends(remote, -EAGAIN);
+        }
         if (!remote->is_surveyed && remote->is_own_read && !remote->is_closing)
                 remote_survey(remote);
         remote_journal_work(remote);
@@ -368,6 +375,18 @@ static void on_got(struct pool_get *get, int result, uint64_t n_bytes)
         }
 }
 
+/* From now on numbers of bundles that are free are free. */
+static void take_own_read(struct remote *remote)
+{
+        if (remote->is_own_read)
+                return;
+        remote->is_own_read = true;
+        remote->is_own_late = false;
+        remote->first_new_bundle = remote->next_bundle;
+        remote_ready(remote);
+        remote_wake(remote);
+}
+
 static void read_next(struct remote_follow *follow)
 {
         struct remote *remote = follow->remote;
@@ -375,7 +394,7 @@ static void read_next(struct remote_follow *follow)
         uint64_t length;
 
         if (follow->has_list && !remote->own->n_listed)
-                remote->is_own_read = true;
+                take_own_read(remote);
         if (!node || remote->is_open || remote->is_closing) {
                 if (!node)
                         catch_up(follow);
@@ -469,11 +488,6 @@ static void on_listed(struct pool_list *list, int result, bool more)
         struct remote *remote = follow->remote;
 
         remote_note(remote, result);
-        if (result && !remote->is_own_read) {
-                /* Our journal waits for this: nobody else shall. */
-                remote_release_forgets(remote);
-                remote_end_appends(remote, result);
-        }
         if (result || remote->is_closing) {
                 end_round(follow);
                 return;

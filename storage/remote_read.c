@@ -340,7 +340,8 @@ void remote_start_gets(struct remote *remote)
 {
         struct remote_get *get;
 
-        while ((get = TAILQ_FIRST(&remote->gets)) && remote->n_gets < (uint32_t)remote->window &&
+        while ((get = TAILQ_FIRST(&remote->gets)) && !remote->is_open &&
+               remote->n_gets < (uint32_t)remote->window &&
                (!remote->scratch_bytes ||
                 remote->scratch_bytes + (get->end - get->first) <= REMOTE_SCRATCH_MAX) &&
                !remote_pace_wait(&remote->read_pace)) {

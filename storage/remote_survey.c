@@ -20,7 +20,7 @@ struct survey {
         char prefix[POOL_NAME_MAX];
         char after[POOL_NAME_MAX];
         uint64_t next;  /* own bundles below were found, or dropped */
-        uint64_t limit; /* from this number on they may be on their way now */
+        uint64_t limit; /* from this number on this run has taken some */
         struct pool_list list;
 };
 
@@ -73,7 +73,8 @@ static void on_name(struct pool_list *list, const char *name, uint64_t bytes)
         struct bundle_id id;
 
         strncpy(survey->after, name, sizeof(survey->after) - 1);
-        if (!bundle_name_parse(name, &id) || id.number < survey->next || id.number >= survey->limit)
+        if (!bundle_name_parse(name, &id) || id.number < survey->next ||
+            (id.number >= survey->limit && id.number < remote->next_bundle))
                 return;
         if (remote->is_rebuilding)
                 drop_missing_below(survey, id.number);
@@ -86,7 +87,9 @@ static void on_name(struct pool_list *list, const char *name, uint64_t bytes)
                 put_number(survey, REMOTE_INDEX_CONDEMNED, id.number, bytes);
                 remote->used_bytes += bytes;
                 remote_condemn(remote, id.number, bytes, 0);
-        } else if (bundle->state == REMOTE_BUNDLE_LIVE && remote->is_rebuilding) {
+        } else if (bundle->state == REMOTE_BUNDLE_LIVE &&
+                   (remote->is_rebuilding || bundle->bytes != bytes)) {
+                /* A journal tells what its parts take, not its header. */
                 put_number(survey, REMOTE_INDEX_BUNDLE, id.number, bytes);
                 remote->used_bytes += bytes - bundle->bytes;
                 bundle->bytes = bytes;

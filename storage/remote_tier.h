@@ -63,7 +63,7 @@ struct remote {
         struct remote_map map;
         struct remote_node *own;
         uint64_t next_bundle;
-        uint64_t first_new_bundle; /* of this run */
+        uint64_t first_new_bundle; /* of this run; it counts when is_own_read */
 
         uv_idle_t turn;    /* what callbacks may not do from inside a call */
         uv_timer_t linger; /* of bundles */
@@ -76,6 +76,7 @@ struct remote {
         bool is_listing;  /* our bundles in the pool */
         bool is_surveyed; /* they were listed since the start */
         bool is_own_read; /* what lies in the pool of our journal is known */
+        bool is_own_late; /* a round ended without it: no write is taken until it is */
         bool is_held;     /* closing: by the turn that has not come yet */
         uint64_t opened_ns;
         void (*on_closed)(void *user);

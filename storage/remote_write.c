@@ -6,7 +6,9 @@
  *     put -> entered in the index, in the same change no longer condemned -> on_done
  *
  * A bundle is on the list of the condemned before its put, so that whatever a crash or a
- * time-out leaves in the pool is removed later; until then it counts.
+ * time-out leaves in the pool is removed later; until then it counts. No number is taken
+ * before our own journal is read: it may tell of bundles that a power loss took from the
+ * index.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -209,7 +211,7 @@ static int check_write(struct remote *remote, const struct tier_write *write)
                 return err_raise(-EIO);
         if (footprint + header_share(write) > BUNDLE_BYTES_MAX)
                 return err_raise(-EFBIG);
-        if (remote->is_open || remote->is_rebuilding ||
+        if (remote->is_open || remote->is_rebuilding || remote->is_own_late ||
             remote->no_space_until > uv_now(remote->loop) ||
             remote->n_writes >= REMOTE_WRITES_MAX ||
             (remote->n_writes && remote->write_bytes + write->object->raw_bytes > bytes_max) ||
@@ -446,6 +448,33 @@ static void hold_writes(struct remote *remote)
         remote->no_space_until = now + REMOTE_NO_SPACE_MS;
 }
 
+/* What became of it is unknown, and it may still arrive; or its number was taken. */
+static void give_up_number(struct remote_put *put)
+{
+        struct remote *remote = put->remote;
+        const struct remote_bundle *known =
+                remote_map_bundle(&remote->map, remote->own, put->id.number, false);
+        struct database_changes changes = {NULL};
+        uint8_t key[REMOTE_INDEX_NUMBER_BYTES];
+
+        if (!known) {
+                remote_condemn(remote, put->id.number, put->total_bytes,
+                               2 * remote->options.deadline_ms);
+                return;
+        }
+        /* What we know under it stays as it is: ours never came to be. */
+        remote->used_bytes -= put->total_bytes;
+        remote_index_number_key(key, REMOTE_INDEX_CONDEMNED, known->number);
+        if (known->state == REMOTE_BUNDLE_LIVE) {
+                database_changes_delete(&changes, key, sizeof(key));
+        } else {
+                struct remote_index_bundle value = {.bytes = known->bytes};
+
+                database_changes_put(&changes, key, sizeof(key), &value, sizeof(value));
+        }
+        remote_change(remote, &changes, false, NULL);
+}
+
 static void on_put(struct pool_put *pool_put, int result)
 {
         struct remote_put *put = pool_put->user;
@@ -455,9 +484,7 @@ static void on_put(struct pool_put *pool_put, int result)
         if (result == -ENOSPC)
                 hold_writes(remote);
         if (result) {
-                /* What became of it is unknown, and it may still arrive. */
-                remote_condemn(remote, put->id.number, put->total_bytes,
-                               2 * remote->options.deadline_ms);
+                give_up_number(put);
                 if (result == -EEXIST && ++put->n_tries < TRIES_MAX) {
                         remote->next_bundle += NUMBER_SKIP;
                         begin_put(put);
@@ -473,7 +500,7 @@ static void on_put(struct pool_put *pool_put, int result)
 static void on_condemned(struct remote *remote, void *user, int result)
 {
         struct remote_put *put = user;
-        int r = result;
+        int r = !result && remote->is_open ? err_raise(-EHOSTDOWN) : result;
 
         put->put = (struct pool_put){
                 .name = put->name,
@@ -572,8 +599,10 @@ static int prepare(struct remote_put *put)
 
 static void go_on(struct remote_put *put)
 {
-        int r = put->result ? put->result : prepare(put);
+        int r = put->result;
 
+        if (!r)
+                r = put->remote->is_open ? err_raise(-EHOSTDOWN) : prepare(put);
         if (r) {
                 finish_put(put, r);
                 return;
@@ -656,8 +685,8 @@ void remote_start_puts(struct remote *remote)
 {
         struct remote_put *put;
 
-        while ((put = TAILQ_FIRST(&remote->ready_puts)) &&
-               remote->n_puts < (uint32_t)remote->window &&
+        while ((put = TAILQ_FIRST(&remote->ready_puts)) && remote->is_own_read &&
+               !remote->is_open && remote->n_puts < (uint32_t)remote->window &&
                !remote_pace_wait(&remote->write_pace)) {
                 TAILQ_REMOVE(&remote->ready_puts, put, link);
                 remote->n_puts++;

@@ -418,6 +418,116 @@ START_TEST(a_damaged_index_is_made_anew)
 }
 END_TEST
 
+static void copy_folder(const char *from, const char *to)
+{
+        char command[320];
+
+        snprintf(command, sizeof(command), "rm -rf '%s' && cp -a '%s' '%s'", to, from, to);
+        ck_assert_int_eq(system(command), 0);
+}
+
+static bool has_caught_up(void *user)
+{
+        return node_usage(user).caught_up;
+}
+
+/* A power loss takes the index back to where the pool has bundles that it does not know. */
+static void take_index_back(struct driver_object *lost, uint32_t n_lost)
+{
+        struct driver_object object = driver_object(1, 10000);
+        char kept[128];
+
+        use(nodes_new(1));
+        snprintf(kept, sizeof(kept), "%s-kept", a->index);
+        node_open(fixture, 0);
+        ck_assert_int_eq(driver_write(&a->driver, &object), 0);
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        copy_folder(a->index, kept);
+        node_open(fixture, 0);
+        for (uint32_t i = 0; i < n_lost; i++) {
+                lost[i] = driver_object(2 + i, 20000);
+                ck_assert_int_eq(driver_write(&a->driver, &lost[i]), 0);
+        }
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        copy_folder(kept, a->index);
+        scratch_remove(kept);
+}
+
+START_TEST(an_index_that_was_taken_back_learns_before_it_takes_numbers)
+{
+        struct driver_object lost[2], more = driver_object(4711, 30000);
+        struct driver_request request;
+
+        take_index_back(lost, 2);
+        ck_assert_uint_eq(node_open(fixture, 0), 1);
+        fake_pool_hold(a->pool, 1u << FAKE_POOL_PUT);
+        ck_assert_int_eq(driver_submit_write(&a->driver, &request, &more, 0), 0);
+        nodes_run_until(fixture, has_caught_up, a);
+        fake_pool_hold(a->pool, 0);
+        ck_assert_int_eq(driver_wait(&request), 0);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(node_usage(a).condemned_bundles, 0);
+        ck_assert_uint_eq(node_usage(a).own_bundles, 4);
+        for (uint32_t i = 0; i < 2; i++)
+                ck_assert_int_eq(node_read_appeared(a, &lost[i]), 0);
+        ck_assert_int_eq(driver_read(&a->driver, &more), 0);
+        nodes_run_until(fixture, is_as_counted, NULL); /* headers and all */
+        nodes_free(fixture);
+}
+END_TEST
+
+static bool has_failed(void *user)
+{
+        return ((const struct driver_request *)user)->is_done;
+}
+
+START_TEST(what_is_written_while_our_journal_cannot_be_read_fails_and_then_pauses)
+{
+        struct driver_object lost[1], more = driver_object(4711, 30000);
+        struct driver_request request;
+
+        take_index_back(lost, 1);
+        ck_assert_uint_eq(node_open(fixture, 0), 1);
+        fake_pool_fail(a->pool, 1u << FAKE_POOL_GET, 3, -EACCES);
+        ck_assert_int_eq(driver_submit_write(&a->driver, &request, &more, 0), 0);
+        nodes_run_until(fixture, has_failed, &request);
+        ck_assert_int_eq(request.result, -EAGAIN);
+        ck_assert_int_eq(driver_write(&a->driver, &more), TIER_E_PAUSED);
+        nodes_run_until(fixture, has_caught_up, a);
+        ck_assert_uint_eq(a->n_ready, 1);
+        ck_assert_int_eq(driver_write(&a->driver, &more), 0);
+        nodes_free(fixture);
+}
+END_TEST
+
+/* Of bundles whose journal never got there nobody knows; the cap counts them all the same. */
+START_TEST(bundles_above_the_last_number_we_know_are_removed)
+{
+        struct driver_object object = driver_object(1, 10000);
+        char name[POOL_NAME_MAX], stray[POOL_NAME_MAX];
+        struct bundle_id id;
+
+        use(nodes_new(1));
+        node_open(fixture, 0);
+        ck_assert_int_eq(driver_write(&a->driver, &object), 0);
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        ck_assert(fake_pool_name(fixture->pool, "bundle/", 0, name));
+        ck_assert(bundle_name_parse(name, &id));
+        id.number += 20;
+        bundle_name(stray, &id);
+        fake_pool_copy(fixture->pool, name, stray);
+        ck_assert_uint_eq(node_open(fixture, 0), 1);
+        nodes_settle(fixture);
+        nodes_run_until(fixture, is_as_counted, NULL);
+        ck_assert(!fake_pool_has(fixture->pool, stray));
+        ck_assert(fake_pool_has(fixture->pool, name));
+        nodes_free(fixture);
+}
+END_TEST
+
 /* ---- what the pool did not get yet ---- */
 
 START_TEST(records_that_are_not_in_the_pool_are_sent_by_the_next_start)
@@ -482,6 +592,10 @@ int main(void)
         tcase_add_test(tcase, a_node_that_lost_its_name_too_begins_as_another);
         tcase_add_test(tcase, an_index_of_another_node_is_refused);
         tcase_add_test(tcase, a_damaged_index_is_made_anew);
+        tcase_add_test(tcase, an_index_that_was_taken_back_learns_before_it_takes_numbers);
+        tcase_add_test(tcase,
+                       what_is_written_while_our_journal_cannot_be_read_fails_and_then_pauses);
+        tcase_add_test(tcase, bundles_above_the_last_number_we_know_are_removed);
         tcase_add_test(tcase, records_that_are_not_in_the_pool_are_sent_by_the_next_start);
         tcase_add_test(tcase, a_segment_whose_reply_was_lost_keeps_its_number);
         suite_add_tcase(suite, tcase);
