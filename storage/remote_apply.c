@@ -112,16 +112,21 @@ static void vanish_all(struct remote *remote, struct remote_bundle *bundle,
                               false, 0);
 }
 
-void remote_drop_bundles_of(struct remote *remote, struct remote_node *node,
+bool remote_drop_bundles_of(struct remote *remote, struct remote_node *node, uint32_t max,
                             struct database_changes *changes)
 {
         struct remote_bundle *bundle, *next;
 
         for (bundle = remote_node_first_bundle(node); bundle; bundle = next) {
                 next = remote_bundle_next(bundle);
-                vanish_all(remote, bundle, changes);
+                for (; bundle->first_entry && max; max--)
+                        remote_vanish(remote, remote_map_slot(&remote->map, bundle->first_entry),
+                                      changes, false, 0);
+                if (bundle->first_entry)
+                        return false;
                 remote_release_bundle(remote, bundle);
         }
+        return true;
 }
 
 static struct remote_bundle *find_bundle(struct remote *remote, const struct bundle_id *id)
@@ -213,6 +218,6 @@ void remote_apply(struct remote *remote, struct remote_node *node, uint64_t numb
                 remote_layout_learned(remote, &news->layout, changes);
                 break;
         case JOURNAL_SNAPSHOT:
-                break; /* looked for when the segment began */
+                break; /* what it repeats is known, or was dropped at a gap */
         }
 }

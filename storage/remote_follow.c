@@ -4,6 +4,10 @@
  * time: got, taken apart on a worker, obeyed in slices so that the loop goes on between
  * them. A round begins when another node hints, and every poll_ms.
  *
+ * What cannot be got stops nobody but its own node, and whoever waits for it, until the
+ * next round. Segments that went before we read them, into a snapshot, may have told of
+ * deletions: all that is known of their node is dropped, and learned again from the snapshot.
+ *
  * Our own journal is read too, at the start: what it says beyond the index was lost with the
  * index's last moments, or with the whole index.
  */
@@ -114,7 +118,18 @@ static bool is_blocked(const struct remote_node *node)
 {
         const struct remote_node *other = node->waits_for;
 
-        return other && other->n_listed && other->listed[0].number <= node->waits_for_number;
+        return other && other->n_listed &&
+               other->listed[other->listed_at].number <= node->waits_for_number;
+}
+
+/* Does it wait, by way of others perhaps, for one that cannot be read? */
+static bool is_stuck(const struct remote *remote, const struct remote_node *node)
+{
+        uint32_t n = 0;
+
+        while (!node->is_unreadable && is_blocked(node) && n++ < remote->map.n_nodes)
+                node = node->waits_for;
+        return node->is_unreadable;
 }
 
 static struct remote_node *choose_node(struct remote *remote)
@@ -122,14 +137,15 @@ static struct remote_node *choose_node(struct remote *remote)
         struct remote_node *node, *blocked = NULL;
 
         /* Ours first, unless it is from after what another wrote: we had read that too. */
-        if (remote->own->n_listed && !is_blocked(remote->own))
+        if (remote->own->n_listed && !remote->own->is_unreadable && !is_blocked(remote->own))
                 return remote->own;
         LIST_FOREACH(node, &remote->map.nodes, link) {
-                if (!node->n_listed)
+                if (!node->n_listed || node->is_unreadable)
                         continue;
                 if (!is_blocked(node))
                         return node;
-                blocked = node;
+                if (!is_stuck(remote, node))
+                        blocked = node;
         }
         /* Whoever waits for each other has lied: one goes on without waiting. */
         if (blocked)
@@ -139,6 +155,18 @@ static struct remote_node *choose_node(struct remote *remote)
 
 static void read_next(struct remote_follow *follow);
 
+static void unlist_segment(struct remote_follow *follow)
+{
+        struct remote_node *node = follow->node;
+
+        node->listed_at++;
+        node->n_listed--;
+        node->waits_for = NULL;
+        node->waits_no_more = false;
+        follow->n_tries = 0;
+        drop_segment(follow);
+}
+
 /* The segment is done with, whatever it was. */
 static void pass_segment(struct remote_follow *follow, struct database_changes *changes)
 {
@@ -146,10 +174,6 @@ static void pass_segment(struct remote_follow *follow, struct database_changes *
         struct remote_node *node = follow->node;
 
         node->read_to = follow->number;
-        node->n_listed--;
-        memmove(node->listed, node->listed + 1, node->n_listed * sizeof(*node->listed));
-        node->waits_for = NULL;
-        node->waits_no_more = false;
         if (node->is_own) {
                 if (remote->next_segment <= follow->number)
                         remote->next_segment = follow->number + 1;
@@ -160,9 +184,33 @@ static void pass_segment(struct remote_follow *follow, struct database_changes *
                 remote_put_node(remote, node, changes);
         }
         remote_change(remote, changes, false, NULL);
+        unlist_segment(follow);
+}
+
+/* It went since it was listed: for what it told see its node's next segment. */
+static void pass_gone(struct remote_follow *follow)
+{
+        struct database_changes changes = {NULL};
+
+        if (follow->node->is_own) {
+                pass_segment(follow, &changes);
+        } else {
+                follow->node->has_gap = follow->node->read_to > 0;
+                unlist_segment(follow);
+        }
+}
+
+/* Its node waits for the next round. */
+static void pass_unreadable(struct remote_follow *follow, int result)
+{
+        struct remote_node *node = follow->node;
+
+        if (!node->was_unreadable)
+                remote_notice(follow->remote, "%s cannot be read: %s; it is tried again and again",
+                              follow->name, strerror(-result));
+        node->is_unreadable = node->was_unreadable = true;
         follow->n_tries = 0;
         drop_segment(follow);
-        read_next(follow);
 }
 
 static void pass_damaged(struct remote_follow *follow, const char *why)
@@ -177,16 +225,6 @@ static void pass_damaged(struct remote_follow *follow, const char *why)
 
 /* ---- obeying ---- */
 
-/* The index forgets what a node's journal says no more: it was compacted behind us. */
-static void look_for_snapshot(struct remote_follow *follow, struct database_changes *changes)
-{
-        struct remote_node *node = follow->node;
-
-        if (!node->is_own && node->read_to && node->read_to + 1 != follow->number &&
-            follow->news[0].kind == JOURNAL_SNAPSHOT)
-                remote_drop_bundles_of(follow->remote, node, changes);
-}
-
 static void on_slice(uv_idle_t *slice)
 {
         struct remote *remote = slice->data;
@@ -194,8 +232,6 @@ static void on_slice(uv_idle_t *slice)
         struct database_changes changes = {NULL};
         uint32_t end = follow->next_news + SLICE_RECORDS;
 
-        if (!follow->next_news)
-                look_for_snapshot(follow, &changes);
         if (end > follow->n_news)
                 end = follow->n_news;
         for (; follow->next_news < end && !remote->is_closing; follow->next_news++)
@@ -212,11 +248,30 @@ static void on_slice(uv_idle_t *slice)
                         return;
                 }
                 remote->counts.journal_segments_read++;
+                follow->node->was_unreadable = false;
                 remote_replaced_trim(remote, &changes);
                 pass_segment(follow, &changes);
+                read_next(follow);
                 return;
         }
         remote_change(remote, &changes, false, NULL);
+}
+
+/* The index forgets what the node's journal says no more: it was compacted behind us. */
+static void on_gap_slice(uv_idle_t *slice)
+{
+        struct remote *remote = slice->data;
+        struct remote_follow *follow = remote->follow;
+        struct database_changes changes = {NULL};
+        bool is_over = remote_drop_bundles_of(remote, follow->node, SLICE_RECORDS, &changes);
+
+        remote_change(remote, &changes, false, NULL);
+        remote_tell_vanished(remote);
+        if (!is_over && !remote->is_closing)
+                return;
+        follow->node->has_gap = !is_over;
+        uv_idle_stop(slice);
+        uv_idle_start(slice, on_slice);
 }
 
 /* The first segment of another node that is to be obeyed before this one. */
@@ -232,7 +287,7 @@ static bool must_wait(struct remote_follow *follow)
                         continue;
                 other = remote_map_node(&remote->map, news->node, false);
                 if (!other || other == follow->node || !other->n_listed ||
-                    other->listed[0].number > news->number)
+                    other->listed[other->listed_at].number > news->number)
                         continue;
                 follow->node->waits_for = other;
                 follow->node->waits_for_number = news->number;
@@ -334,16 +389,15 @@ static void on_taken_apart(uv_work_t *work, int status)
                 end_round(follow); /* the next one tries again */
         } else if (r) {
                 drop_segment(follow);
-                if (r == JOURNAL_E_DAMAGED && ++follow->n_tries < TRIES_MAX)
-                        read_next(follow);
-                else
+                if (r != JOURNAL_E_DAMAGED || ++follow->n_tries >= TRIES_MAX)
                         pass_damaged(follow,
                                      follow->why.text[0] ? follow->why.text : "it is another's");
+                read_next(follow);
         } else if (must_wait(follow)) {
                 drop_segment(follow);
                 read_next(follow);
         } else {
-                uv_idle_start(&remote->slice, on_slice);
+                uv_idle_start(&remote->slice, follow->node->has_gap ? on_gap_slice : on_slice);
         }
 }
 
@@ -353,16 +407,18 @@ static void on_got(struct pool_get *get, int result, uint64_t n_bytes)
 {
         struct remote_follow *follow = get->user;
         struct remote *remote = follow->remote;
-        struct database_changes changes = {NULL};
         int r;
 
         remote_note(remote, result);
-        if (result == -ENOENT) {
-                drop_segment(follow);
-                pass_segment(follow, &changes); /* compacted since it was listed */
-        } else if (result || remote->is_closing) {
+        if (remote->is_closing) {
                 drop_segment(follow);
                 end_round(follow);
+        } else if (result) {
+                if (result == -ENOENT)
+                        pass_gone(follow);
+                else
+                        pass_unreadable(follow, result);
+                read_next(follow);
         } else {
                 follow->length = n_bytes < get->length ? n_bytes : get->length;
                 follow->result = 0;
@@ -387,29 +443,65 @@ static void take_own_read(struct remote *remote)
         remote_wake(remote);
 }
 
+static void on_rest(uv_idle_t *slice)
+{
+        struct remote *remote = slice->data;
+
+        uv_idle_stop(slice);
+        read_next(remote->follow);
+}
+
+static bool is_any_unreadable(const struct remote *remote)
+{
+        const struct remote_node *node;
+
+        LIST_FOREACH(node, &remote->map.nodes, link) {
+                if (node->is_unreadable)
+                        return true;
+        }
+        return false;
+}
+
+/* The next segment that one can hope to read; NULL: the round is over, or goes on later. */
+static struct remote_node *next_node(struct remote_follow *follow)
+{
+        struct remote *remote = follow->remote;
+
+        for (uint32_t n = 0; n < SLICE_RECORDS; n++) {
+                struct remote_node *node = choose_node(remote);
+
+                if (follow->has_list && !remote->own->n_listed)
+                        take_own_read(remote);
+                if (!node && !is_any_unreadable(remote)) {
+                        catch_up(follow);
+                        return NULL;
+                }
+                if (!node || remote->is_open || remote->is_closing) {
+                        end_round(follow);
+                        return NULL;
+                }
+                follow->node = node;
+                follow->number = node->listed[node->listed_at].number;
+                journal_name(follow->name, node->id, follow->number);
+                if (node->listed[node->listed_at].bytes <= JOURNAL_SEGMENT_BYTES)
+                        return node;
+                pass_damaged(follow, "it is longer than a segment can be");
+        }
+        uv_idle_start(&remote->slice, on_rest);
+        return NULL;
+}
+
 static void read_next(struct remote_follow *follow)
 {
         struct remote *remote = follow->remote;
-        struct remote_node *node = choose_node(remote);
+        struct remote_node *node = next_node(follow);
         uint64_t length;
 
-        if (follow->has_list && !remote->own->n_listed)
-                take_own_read(remote);
-        if (!node || remote->is_open || remote->is_closing) {
-                if (!node)
-                        catch_up(follow);
-                else
-                        end_round(follow);
+        if (!node)
                 return;
-        }
-        follow->node = node;
-        follow->number = node->listed[0].number;
-        journal_name(follow->name, node->id, follow->number);
-        length = node->listed[0].bytes ? node->listed[0].bytes : JOURNAL_SEGMENT_BYTES;
-        if (length > JOURNAL_SEGMENT_BYTES) {
-                pass_damaged(follow, "it is longer than a segment can be");
-                return;
-        }
+        length = node->listed[node->listed_at].bytes;
+        if (!length)
+                length = JOURNAL_SEGMENT_BYTES;
         follow->bytes = malloc(length);
         follow->get = (struct pool_get){
                 .name = follow->name,
@@ -442,6 +534,8 @@ static void on_name(struct pool_list *list, const char *name, uint64_t bytes)
         if (!node)
                 return;
         node->was_listed = true;
+        if (!node->first_number || node->first_number > number)
+                node->first_number = number;
         if (number <= node->read_to || (node->is_own && remote->is_own_read) ||
             node->n_listed == LISTED_MAX)
                 return;
@@ -457,27 +551,52 @@ static void on_name(struct pool_list *list, const char *name, uint64_t bytes)
         node->listed[node->n_listed++] = (struct remote_listed){number, bytes};
 }
 
-/* A node without a journal is gone for good: its bundles went before. */
-static void drop_unlisted(struct remote *remote)
+/* Segments go in their order: while one that we have read is there, none behind it went. */
+static void look_for_gaps(struct remote *remote)
 {
-        struct remote_node *node, *next;
+        struct remote_node *node;
 
-        for (node = LIST_FIRST(&remote->map.nodes); node; node = next) {
-                uint8_t key[REMOTE_INDEX_NODE_BYTES] = {REMOTE_INDEX_NODE};
-                struct database_changes changes = {NULL};
-
-                next = LIST_NEXT(node, link);
+        LIST_FOREACH(node, &remote->map.nodes, link) {
                 node->n_unlisted = node->was_listed ? 0 : node->n_unlisted + 1;
-                if (node->is_own || node->n_unlisted < UNLISTED_MAX)
-                        continue;
-                remote_drop_bundles_of(remote, node, &changes);
-                remote_replaced_drop_node(remote, node, &changes);
-                memcpy(key + 1, node->id, sizeof(node->id));
-                database_changes_delete(&changes, key, sizeof(key));
-                remote_change(remote, &changes, false, NULL);
-                if (!remote_node_first_bundle(node))
-                        remote_map_drop_node(&remote->map, node);
+                if (!node->is_own && node->read_to && node->first_number > node->read_to + 1)
+                        node->has_gap = true;
         }
+}
+
+static void drop_node(struct remote *remote, struct remote_node *node,
+                      struct database_changes *changes)
+{
+        uint8_t key[REMOTE_INDEX_NODE_BYTES] = {REMOTE_INDEX_NODE};
+
+        remote_replaced_drop_node(remote, node, changes);
+        memcpy(key + 1, node->id, sizeof(node->id));
+        database_changes_delete(changes, key, sizeof(key));
+        if (!remote_node_first_bundle(node))
+                remote_map_drop_node(&remote->map, node);
+}
+
+/* A node without a journal is gone for good: its bundles went before. */
+static void on_unlisted_slice(uv_idle_t *slice)
+{
+        struct remote *remote = slice->data;
+        struct remote_follow *follow = remote->follow;
+        struct remote_node *node = follow->node;
+        struct database_changes changes = {NULL};
+
+        while (node && (node->is_own || node->n_unlisted < UNLISTED_MAX))
+                node = LIST_NEXT(node, link);
+        follow->node = node;
+        if (!node || remote->is_closing) {
+                uv_idle_stop(slice);
+                read_next(follow);
+                return;
+        }
+        if (remote_drop_bundles_of(remote, node, SLICE_RECORDS, &changes)) {
+                follow->node = LIST_NEXT(node, link);
+                drop_node(remote, node, &changes);
+        }
+        remote_change(remote, &changes, false, NULL);
+        remote_tell_vanished(remote);
 }
 
 static int list_on(struct remote_follow *follow);
@@ -498,8 +617,9 @@ static void on_listed(struct pool_list *list, int result, bool more)
                 return;
         }
         follow->has_list = true;
-        drop_unlisted(remote);
-        read_next(follow);
+        look_for_gaps(remote);
+        follow->node = LIST_FIRST(&remote->map.nodes);
+        uv_idle_start(&remote->slice, on_unlisted_slice);
 }
 
 static int list_on(struct remote_follow *follow)
@@ -527,8 +647,9 @@ void remote_follow_poll(struct remote *remote)
         if (follow->is_active)
                 return;
         LIST_FOREACH(node, &remote->map.nodes, link) {
-                node->n_listed = 0;
-                node->was_listed = false;
+                node->listed_at = node->n_listed = 0;
+                node->first_number = 0;
+                node->was_listed = node->is_unreadable = false;
                 node->waits_for = NULL;
         }
         follow->after[0] = '\0';

@@ -73,8 +73,8 @@ void remote_apply(struct remote *remote, struct remote_node *node, uint64_t numb
                   struct database_changes *changes);
 void remote_apply_deleted(struct remote *remote, const struct bundle_id *id,
                           struct database_changes *changes);
-/* All that is known of its bundles goes. */
-void remote_drop_bundles_of(struct remote *remote, struct remote_node *node,
+/* What is known of its bundles goes, @max entries of it; true: that was all. */
+bool remote_drop_bundles_of(struct remote *remote, struct remote_node *node, uint32_t max,
                             struct database_changes *changes);
 void remote_put_node(struct remote *remote, const struct remote_node *node,
                      struct database_changes *changes);
@@ -94,7 +94,7 @@ void remote_replaced_wait(struct remote *remote, uint64_t ordinal);
 /* That segment is in the pool. */
 void remote_replaced_sealed(struct remote *remote, uint64_t ordinal, uint64_t number,
                             struct database_changes *changes);
-/* What everybody has read needs no remembering. */
+/* What everybody has read needs no remembering; some of it now, the rest with later calls. */
 void remote_replaced_trim(struct remote *remote, struct database_changes *changes);
 void remote_replaced_drop_node(struct remote *remote, struct remote_node *node,
                                struct database_changes *changes);

@@ -41,10 +41,14 @@ struct remote_node {
         struct remote_position *positions; /* what it has read of others */
         uint32_t n_positions;
         /* The last listing of its journal. */
-        struct remote_listed *listed; /* not read yet, in order */
-        uint32_t n_listed, listed_size;
-        uint32_t n_unlisted; /* listings in a row without it */
+        struct remote_listed *listed; /* in order; from listed_at on n_listed not read yet */
+        uint32_t listed_at, n_listed, listed_size;
+        uint64_t first_number; /* the lowest that was listed; 0: none */
+        uint32_t n_unlisted;   /* listings in a row without it */
         bool was_listed;
+        bool has_gap;       /* segments went before we read them */
+        bool is_unreadable; /* in this round */
+        bool was_unreadable;
         /* Its next segment was written in the knowledge of that one. */
         struct remote_node *waits_for;
         uint64_t waits_for_number;

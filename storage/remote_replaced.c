@@ -11,6 +11,7 @@
 #include "storage/remote_tier.h"
 
 #define NO_ORDINAL UINT64_MAX /* ours, and just learned */
+#define TRIM_MAX   512u       /* in one turn of the loop */
 
 static int compare(const struct remote_replaced *a, const struct remote_replaced *b)
 {
@@ -60,8 +61,7 @@ static void drop(struct remote *remote, struct remote_replaced *replaced,
 }
 
 /* From now on its node's journal has to be read up to it by whoever is believed. */
-static void raise_floor(struct remote *remote, const struct remote_replaced *replaced,
-                        struct database_changes *changes)
+static void raise_floor(struct remote *remote, const struct remote_replaced *replaced)
 {
         struct remote_node *node = replaced->node;
 
@@ -69,7 +69,6 @@ static void raise_floor(struct remote *remote, const struct remote_replaced *rep
                 return;
         node->floor = replaced->number;
         remote->has_floors = true;
-        remote_put_node(remote, node, changes);
 }
 
 /* ---- who is believed ---- */
@@ -129,7 +128,8 @@ static struct remote_replaced *remember(struct remote *remote, struct remote_nod
                 while (remote->n_replaced >= REMOTE_REPLACED_MAX) {
                         struct remote_replaced *first = TAILQ_FIRST(&remote->replaced_list);
 
-                        raise_floor(remote, first, changes);
+                        raise_floor(remote, first);
+                        remote_put_node(remote, first->node, changes);
                         drop(remote, first, changes);
                 }
                 replaced = calloc(1, sizeof(*replaced));
@@ -170,12 +170,21 @@ static bool has_everybody_read(const struct remote *remote, const struct remote_
 
 void remote_replaced_trim(struct remote *remote, struct database_changes *changes)
 {
+        struct remote_node *raised = NULL;
         struct remote_replaced *first;
 
-        while ((first = TAILQ_FIRST(&remote->replaced_list)) && has_everybody_read(remote, first)) {
-                raise_floor(remote, first, changes);
+        for (uint32_t n = 0; n < TRIM_MAX && (first = TAILQ_FIRST(&remote->replaced_list)) &&
+                             has_everybody_read(remote, first);
+             n++) {
+                /* A floor is written once, not with each record below it. */
+                if (raised && raised != first->node)
+                        remote_put_node(remote, raised, changes);
+                raised = first->node;
+                raise_floor(remote, first);
                 drop(remote, first, changes);
         }
+        if (raised)
+                remote_put_node(remote, raised, changes);
 }
 
 void remote_replaced_drop_node(struct remote *remote, struct remote_node *node,

@@ -597,6 +597,15 @@ void fake_pool_drop(const char *folder, const char *name)
         ck_assert_int_eq(unlink(path), 0);
 }
 
+void fake_pool_bar(const char *folder, const char *name)
+{
+        char path[320];
+
+        fake_pool_drop(folder, name);
+        file_path(path, folder, name);
+        ck_assert_int_eq(mkdir(path, 0700), 0); /* EISDIR, to root as well */
+}
+
 void fake_pool_flip(const char *folder, const char *name, uint64_t offset)
 {
         char path[320];

@@ -65,4 +65,6 @@ void fake_pool_flip(const char *folder, const char *name, uint64_t offset);
 void fake_pool_resize(const char *folder, const char *name, uint64_t bytes);
 /* Puts an object there as if somebody had written it: the bytes of another. */
 void fake_pool_copy(const char *folder, const char *from, const char *name);
+/* Every get of it fails from now on. */
+void fake_pool_bar(const char *folder, const char *name);
 uint64_t fake_pool_size(const char *folder, const char *name);

@@ -502,6 +502,24 @@ START_TEST(what_is_written_while_our_journal_cannot_be_read_fails_and_then_pause
 }
 END_TEST
 
+START_TEST(nothing_waits_for_a_journal_of_ours_that_cannot_be_read)
+{
+        struct driver_object lost[1], *found;
+        struct driver_object object = driver_object(1, 10000);
+        char name[POOL_NAME_MAX];
+
+        take_index_back(lost, 1);
+        ck_assert(fake_pool_name(fixture->pool, "journal/", 1, name));
+        fake_pool_bar(fixture->pool, name);
+        ck_assert_uint_eq(node_open(fixture, 0), 1);
+        found = driver_find(&a->driver, &object);
+        ck_assert_ptr_nonnull(found);
+        ck_assert_int_eq(driver_forget(&a->driver, found, true), 0);
+        ck_assert(!node_usage(a).caught_up);
+        nodes_free(fixture);
+}
+END_TEST
+
 /* Of bundles whose journal never got there nobody knows; the cap counts them all the same. */
 START_TEST(bundles_above_the_last_number_we_know_are_removed)
 {
@@ -595,6 +613,7 @@ int main(void)
         tcase_add_test(tcase, an_index_that_was_taken_back_learns_before_it_takes_numbers);
         tcase_add_test(tcase,
                        what_is_written_while_our_journal_cannot_be_read_fails_and_then_pauses);
+        tcase_add_test(tcase, nothing_waits_for_a_journal_of_ours_that_cannot_be_read);
         tcase_add_test(tcase, bundles_above_the_last_number_we_know_are_removed);
         tcase_add_test(tcase, records_that_are_not_in_the_pool_are_sent_by_the_next_start);
         tcase_add_test(tcase, a_segment_whose_reply_was_lost_keeps_its_number);

@@ -410,6 +410,127 @@ START_TEST(an_object_of_another_node_is_forgotten_under_two_reads)
 }
 END_TEST
 
+/* Node 0 has two objects in one bundle that node 1 knows; 1 closes, and 0 drops the first. */
+static void drop_behind_the_back_of_b(struct driver_object objects[3])
+{
+        static struct driver_request requests[2];
+
+        begin(2);
+        for (uint32_t i = 0; i < 2; i++) {
+                objects[i] = chain_object(1, i, 100000);
+                ck_assert_int_eq(
+                        driver_submit_write(&a->driver, &requests[i], &objects[i], i << 20), 0);
+        }
+        for (uint32_t i = 0; i < 2; i++)
+                ck_assert_int_eq(driver_wait(&requests[i]), 0);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(node_usage(b).entries, 2);
+        node_close(fixture, 1);
+        ck_assert_int_eq(driver_forget(&a->driver, &objects[0], false), 0);
+        nodes_settle(fixture);
+        objects[2] = driver_object(4711, 10000);
+        write_one(a, &objects[2]);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "journal/", NULL), 3);
+}
+
+/* As a compaction of node 0 removes them, one by one; its snapshot is still to come. */
+static void remove_segments(uint32_t n)
+{
+        char name[POOL_NAME_MAX];
+
+        while (n--) {
+                ck_assert(fake_pool_name(fixture->pool, "journal/", 0, name));
+                fake_pool_drop(fixture->pool, name);
+        }
+}
+
+static bool is_a_get_held(void *user)
+{
+        return fake_pool_held(((struct node *)user)->pool);
+}
+
+START_TEST(what_a_segment_told_that_went_unread_is_not_believed_any_more)
+{
+        struct driver_object objects[3];
+        struct why why = {""};
+
+        drop_behind_the_back_of_b(objects);
+        if (_i) {
+                remove_segments(2);
+                ck_assert_uint_eq(node_open(fixture, 1), 2);
+        } else {
+                /* It was listed, and goes before it is got. */
+                ck_assert(!node_try_open(fixture, 1, &why));
+                fake_pool_hold(b->pool, 1u << FAKE_POOL_GET);
+                ck_assert_uint_eq(driver_recover(&b->driver), 2);
+                nodes_run_until(fixture, is_a_get_held, b);
+                remove_segments(2);
+                fake_pool_hold(b->pool, 0);
+        }
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_vanished(b, &objects[0]));
+        ck_assert_int_eq(node_read_appeared(b, &objects[2]), 0);
+        ck_assert_uint_eq(node_usage(b).entries, 1);
+        end();
+}
+END_TEST
+
+START_TEST(segments_that_were_read_may_go)
+{
+        struct driver_object objects[3];
+
+        drop_behind_the_back_of_b(objects);
+        remove_segments(1);
+        ck_assert_uint_eq(node_open(fixture, 1), 2);
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_vanished(b, &objects[0]));
+        ck_assert_ptr_null(node_vanished(b, &objects[1]));
+        ck_assert_uint_eq(node_usage(b).entries, 2);
+        end();
+}
+END_TEST
+
+static bool has_told(void *user)
+{
+        return node_usage(user).journal_segments_written;
+}
+
+/* Whichever comes first in the list. */
+START_TEST(a_segment_that_cannot_be_read_stops_its_own_node_alone)
+{
+        struct driver_object objects[2] = {driver_object(1, 10000), driver_object(2, 10000)};
+        char name[POOL_NAME_MAX];
+        struct node *c;
+
+        fixture = nodes_new(3);
+        a = &fixture->nodes[0];
+        b = &fixture->nodes[1];
+        c = &fixture->nodes[2];
+        a->options.deadline_ms = b->options.deadline_ms = 200;
+        node_open(fixture, 0);
+        node_open(fixture, 1);
+        fake_pool_hold(a->pool, 1u << FAKE_POOL_LIST); /* neither waits for the other */
+        fake_pool_hold(b->pool, 1u << FAKE_POOL_LIST);
+        write_one(a, &objects[0]);
+        write_one(b, &objects[1]);
+        nodes_run_until(fixture, has_told, a);
+        nodes_run_until(fixture, has_told, b);
+        node_close(fixture, 0);
+        node_close(fixture, 1);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "journal/", NULL), 2);
+        ck_assert(fake_pool_name(fixture->pool, "journal/", (uint32_t)_i, name));
+        fake_pool_bar(fixture->pool, name);
+        node_open(fixture, 2);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(node_usage(c).entries, 1);
+        ck_assert(!node_usage(c).caught_up);
+        ck_assert_uint_eq(c->n_notices, 1);
+        ck_assert_ptr_nonnull(strstr(c->notice, name));
+        end();
+}
+END_TEST
+
 START_TEST(a_torn_segment_is_skipped_and_counted)
 {
         struct driver_object objects[3];
@@ -544,6 +665,10 @@ int main(void)
         tcase_add_test(tcase, replacements_are_remembered_over_a_restart);
         tcase_add_test(tcase, who_comes_late_is_not_believed_before_it_has_read);
         tcase_add_test(tcase, an_object_of_another_node_is_forgotten_under_two_reads);
+        tcase_add_loop_test(tcase, what_a_segment_told_that_went_unread_is_not_believed_any_more, 0,
+                            2);
+        tcase_add_test(tcase, segments_that_were_read_may_go);
+        tcase_add_loop_test(tcase, a_segment_that_cannot_be_read_stops_its_own_node_alone, 0, 2);
         tcase_add_test(tcase, a_torn_segment_is_skipped_and_counted);
         tcase_add_test(tcase, a_bundle_deleted_behind_everybodys_back_is_a_miss);
         tcase_add_test(tcase, a_long_journal_is_compacted);
