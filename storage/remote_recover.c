@@ -307,9 +307,13 @@ static void end_recovery(struct recovery *recovery, int result)
         struct remote_bundle *bundle;
         int r = recovery->cursor ? database_cursor_close(recovery->cursor) : 0;
 
-        /* Own bundles whose last entry went, or never came, before the process ended; what is
+        if (!result)
+                result = r;
+        /* After a walk that did not end nobody knows what a bundle has: nothing is judged.
+         *
+         * Own bundles whose last entry went, or never came, before the process ended; what is
          * dead in the others is what is not alive. */
-        for (bundle = remote_node_first_bundle(remote->own); bundle;
+        for (bundle = result ? NULL : remote_node_first_bundle(remote->own); bundle;
              bundle = remote_bundle_next(bundle)) {
                 if (bundle->state != REMOTE_BUNDLE_LIVE)
                         continue;
@@ -318,12 +322,13 @@ static void end_recovery(struct recovery *recovery, int result)
                 if (!bundle->n_entries)
                         remote_examine(remote, bundle);
         }
-        remote->is_recovered = true;
-        recovery->on_end(recovery->user, result ? result : r);
+        remote->is_recovered = !result;
+        recovery->on_end(recovery->user, result);
         free(recovery->bytes);
         free(recovery);
         remote_wake(remote);
-        remote_begin_following(remote);
+        if (!result)
+                remote_begin_following(remote);
         remote_retry_soon(remote);
         remote_idle(remote);
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a node knows after its end, orderly or not, and after the loss of its index. */
 #include <check.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -418,6 +421,101 @@ START_TEST(a_damaged_index_is_made_anew)
 }
 END_TEST
 
+struct walk {
+        bool has_ended;
+        int result;
+};
+
+static void on_found(void *user, const struct tier_object *object, struct tier_place place)
+{
+        (void)user;
+        (void)object;
+        (void)place;
+}
+
+static void on_walked(void *user, int result)
+{
+        *(struct walk *)user = (struct walk){true, result};
+}
+
+/* A bit in the middle of the index's largest table; the same call mends it. */
+static void flip_in_index(const char *index)
+{
+        struct dirent **names;
+        int n = scandir(index, &names, NULL, NULL), fd;
+        char path[PATH_MAX], largest[PATH_MAX] = "";
+        off_t size = 0;
+        struct stat status;
+        uint8_t byte;
+
+        ck_assert_int_gt(n, 0);
+        for (int i = 0; i < n; i++) {
+                snprintf(path, sizeof(path), "%s/%s", index, names[i]->d_name);
+                if (strstr(names[i]->d_name, ".sst") && !stat(path, &status) &&
+                    status.st_size > size) {
+                        size = status.st_size;
+                        snprintf(largest, sizeof(largest), "%s", path);
+                }
+                free(names[i]);
+        }
+        free(names);
+        ck_assert_int_gt(size, 0);
+        fd = open(largest, O_RDWR | O_CLOEXEC);
+        ck_assert_int_ge(fd, 0);
+        ck_assert_int_eq(pread(fd, &byte, 1, size / 2), 1);
+        byte ^= 1;
+        ck_assert_int_eq(pwrite(fd, &byte, 1, size / 2), 1);
+        close(fd);
+}
+
+/* Long records, each in a block of its own. */
+static void store_long_records(struct driver_object *objects, uint32_t n)
+{
+        struct digest *covers = calloc(TIER_COVERS_MAX, sizeof(*covers));
+        uint8_t *bytes = (uint8_t *)covers;
+
+        for (size_t i = 0; i < TIER_COVERS_MAX * sizeof(*covers); i++)
+                bytes[i] = (uint8_t)(i * 2654435761u >> 11); /* it does not shrink much */
+        for (uint32_t i = 0; i < n; i++) {
+                objects[i] = driver_object(i, 5000);
+                objects[i].object.croppable = true;
+                objects[i].object.covers = covers;
+                objects[i].object.n_covers = TIER_COVERS_MAX;
+                ck_assert_int_eq(driver_write(&a->driver, &objects[i]), 0);
+        }
+        free(covers);
+}
+
+START_TEST(a_walk_of_the_index_that_fails_condemns_nothing)
+{
+        struct driver_object objects[6];
+        struct why why = {""};
+        struct walk walk = {false, 0};
+
+        use(nodes_new(1));
+        node_open(fixture, 0);
+        store_long_records(objects, 6);
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        ck_assert_uint_eq(node_open(fixture, 0), 6); /* now they are in a table */
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        flip_in_index(a->index);
+        ck_assert_msg(!node_try_open(fixture, 0, &why), "%s", why.text);
+        a->driver.tier->ops.recover(a->driver.tier, on_found, on_walked, &walk);
+        while (!walk.has_ended)
+                uv_run(&a->driver.loop, UV_RUN_ONCE);
+        ck_assert_int_lt(walk.result, 0);
+        node_close(fixture, 0);
+        flip_in_index(a->index);
+        ck_assert_uint_eq(node_open(fixture, 0), 6);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(node_usage(a).own_bundles, 6);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 6);
+        nodes_free(fixture);
+}
+END_TEST
+
 static void copy_folder(const char *from, const char *to)
 {
         char command[320];
@@ -610,6 +708,7 @@ int main(void)
         tcase_add_test(tcase, a_node_that_lost_its_name_too_begins_as_another);
         tcase_add_test(tcase, an_index_of_another_node_is_refused);
         tcase_add_test(tcase, a_damaged_index_is_made_anew);
+        tcase_add_test(tcase, a_walk_of_the_index_that_fails_condemns_nothing);
         tcase_add_test(tcase, an_index_that_was_taken_back_learns_before_it_takes_numbers);
         tcase_add_test(tcase,
                        what_is_written_while_our_journal_cannot_be_read_fails_and_then_pauses);
