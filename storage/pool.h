@@ -34,8 +34,8 @@
 #define POOL_DEADLINE_MAX_MS 600000u
 
 /*
- * Results of requests beside 0: -ENOENT (no such object, or no such pool or bucket: the
- * reason text tells), -EEXIST (POOL_EXCLUSIVE), -EACCES (credentials, or a clock that is
+ * Results of requests beside 0: -ENOENT (no such object), -ENODEV (no such pool or bucket: of
+ * objects that says nothing), -EEXIST (POOL_EXCLUSIVE), -EACCES (credentials, or a clock that is
  * wrong), -ENOSPC (pool or quota full), -ETIMEDOUT, -EAGAIN (the pool asks to come back
  * later), -EINVAL (a request that no pool could serve), -EIO and other negative errno: the
  * backend's failure. A pool tries nothing again by itself.

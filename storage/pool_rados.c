@@ -156,11 +156,27 @@ static void arm(struct rados_pool *pool)
 
 static const char *const kind_names[] = {"put", "get", "remove", "list"};
 
-/* librados' errno is ours, but for some that the pool's contract has another word for. */
+int rados_absent(const struct rados_op *op)
+{
+        return op->result == -ENOENT && !op->pool->is_gone ? 0 : op->result;
+}
+
+/*
+ * librados' errno is ours, but for some that the pool's contract has another word for. A put
+ * makes its object: it misses nothing but the pool, and from then on everything does.
+ */
 static int errno_of(const struct rados_request *request, int result)
 {
+        struct rados_pool *pool = request->op.pool;
+
         if (request->is_late && result == -ECANCELED)
                 return -ETIMEDOUT;
+        if (result >= 0)
+                pool->is_gone = false;
+        else if (result == -ENOENT && request->kind == RADOS_PUT)
+                pool->is_gone = true;
+        if (result == -ENOENT && (pool->is_gone || pool->state != RADOS_UP))
+                return -ENODEV;
         if (result == -EPERM)
                 return -EACCES;
         if (result == -EDQUOT)
@@ -168,33 +184,26 @@ static int errno_of(const struct rados_request *request, int result)
         return result;
 }
 
-/* The reason of -EOPNOTSUPP or -ENOENT is not in the number. */
-static const char *explain(const struct rados_pool *pool, int result)
+/* The reason is not in the number. */
+static const char *explain(int result)
 {
-        char name[256];
-
         if (result == -EOPNOTSUPP)
                 return " (a pool that is not replicated has no omap)";
-        if (result == -ENOENT && pool->link.cluster &&
-            rados_pool_reverse_lookup(pool->link.cluster, rados_ioctx_get_id(pool->link.io), name,
-                                      sizeof(name)) < 0)
-                return " (the RADOS pool is gone)";
-        return "";
+        return result == -ENODEV ? " (the RADOS pool is gone)" : "";
 }
 
 static void note_failure(struct rados_pool *pool, const struct rados_request *request, int result)
 {
-        const char *reason = explain(pool, result);
         bool is_up = pool->state == RADOS_UP;
 
-        if (is_up && (result == -EEXIST || (result == -ENOENT && !*reason)))
+        if (is_up && (result == -EEXIST || result == -ENOENT))
                 return;
         pool->usage.failures_total++;
         /* Without a connection the reason was told by the attempt to make one. */
         if (!is_up && *pool->failure)
                 return;
         rados_pool_set_failure(pool, "%s of %s in RADOS pool %s: %s%s", kind_names[request->kind],
-                               request->name, pool->pool_name, strerror(-result), reason);
+                               request->name, pool->pool_name, strerror(-result), explain(result));
 }
 
 static void call_back(struct rados_request *request, int result, uint64_t n_bytes)

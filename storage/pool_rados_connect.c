@@ -60,7 +60,7 @@ static int open_io(const struct rados_pool *pool, struct rados_link *link, rados
                 return fail(link, r, "connection to the monitors of the RADOS cluster", "");
         r = rados_ioctx_create(cluster, pool->pool_name, &link->io);
         if (r < 0)
-                return fail(link, r, "RADOS pool", pool->pool_name);
+                return fail(link, r == -ENOENT ? -ENODEV : r, "RADOS pool", pool->pool_name);
         rados_ioctx_set_namespace(link->io, pool->prefix);
         return 0;
 }

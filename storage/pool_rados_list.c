@@ -127,8 +127,7 @@ static void on_names(struct rados_op *op)
         if (op->result >= 0 && request->is_late)
                 op->result = -ECANCELED;
         if (op->result < 0)
-                /* Nothing of this kind was ever put. */
-                rados_request_end(request, op->result == -ENOENT ? 0 : op->result);
+                rados_request_end(request, rados_absent(op));
         else if (!listing->n_found)
                 rados_request_end(request, 0);
         else

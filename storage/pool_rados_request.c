@@ -134,8 +134,7 @@ static void start_put(struct rados_request *request)
 
 static void on_name_left(struct rados_op *op)
 {
-        /* Nothing of this kind was ever put. */
-        rados_request_end((struct rados_request *)op, op->result == -ENOENT ? 0 : op->result);
+        rados_request_end((struct rados_request *)op, rados_absent(op));
 }
 
 static void leave_directory(struct rados_request *request)
@@ -154,8 +153,7 @@ static void on_removed(struct rados_op *op)
 {
         struct rados_request *request = (struct rados_request *)op;
 
-        if (op->result == -ENOENT)
-                op->result = 0;
+        op->result = rados_absent(op);
         if (!ends(request, op->result))
                 leave_directory(request);
 }

@@ -114,6 +114,7 @@ static int errno_of_code(const struct s3_request *request)
                 {"XMinioStorageFull", -ENOSPC}, {"RequestTimeTooSkewed", -EACCES},
                 {"ExpiredToken", -EACCES},      {"InvalidToken", -EACCES},
                 {"RequestTimeout", -ETIMEDOUT}, {"SlowDown", -EAGAIN},
+                {"NoSuchBucket", -ENODEV},
         };
 
         for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
@@ -210,7 +211,7 @@ int s3_reply_result(struct s3_request *request, CURLcode code, char *ret_text, s
         r = errno_of_status(request, status);
         if (r == -EEXIST)
                 return r;
-        if (r == -ENOENT && !has_code(request, "NoSuchBucket"))
+        if (r == -ENOENT)
                 return request->kind == S3_REMOVE ? 0 : r;
         return describe(request, status, r, ret_text, text_bytes);
 }

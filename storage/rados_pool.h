@@ -118,6 +118,7 @@ struct rados_pool {
         struct rados_link link;
         pthread_t thread; /* connects, or ends the connection; one at a time */
         bool has_thread;
+        bool is_gone;      /* while we use it: the pool in RADOS was deleted */
         uint64_t retry_at; /* RADOS_DOWN: requests before then fail without a new attempt */
         struct rados_requests waiting; /* for the connection */
         struct rados_requests running;
@@ -153,6 +154,9 @@ struct rados_pool *rados_pool_free(struct rados_pool *pool);
 int rados_connect_start(struct rados_pool *pool);
 int rados_disconnect_start(struct rados_pool *pool);
 void rados_thread_ended(struct rados_pool *pool); /* on that thread, at its end */
+
+/* Its result; 0 when all that it missed was never put. */
+int rados_absent(const struct rados_op *op);
 
 /* pool_rados_request.c, pool_rados_list.c */
 void rados_request_start(struct rados_request *request);

@@ -121,7 +121,7 @@ START_TEST(missing_pool_is_told_and_used_once_it_is_there)
         options.user = NULL;
         options.keyring_path = NULL;
         open_pool();
-        ck_assert_int_eq(get("node/a"), -ENOENT);
+        ck_assert_int_eq(get("node/a"), -ENODEV);
         ck_assert(was_told("later"));
         cluster_shell("ceph osd pool create later 4 4");
         /* An attempt a second is made at most. */
@@ -129,8 +129,9 @@ START_TEST(missing_pool_is_told_and_used_once_it_is_there)
                 wait_ms(100);
         ck_assert_int_eq(get("node/a"), 0);
         cluster_shell("ceph osd pool delete later later --yes-i-really-really-mean-it");
-        ck_assert_int_eq(put("node/a"), -ENOENT);
+        ck_assert_int_eq(put("node/a"), -ENODEV);
         ck_assert(was_told("gone"));
+        ck_assert_int_eq(get("node/a"), -ENODEV);
 }
 END_TEST
 

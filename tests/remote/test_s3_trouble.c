@@ -115,10 +115,10 @@ START_TEST(missing_bucket_is_told)
 
         options.bucket = "nothing-here";
         open_pool();
-        ck_assert_int_eq(put("node/a"), -ENOENT);
+        ck_assert_int_eq(put("node/a"), -ENODEV);
         check_told("nothing-here");
         check_told("the bucket does not exist");
-        ck_assert_int_eq(pool_driver_list(&loop, pool, &list, "node/", NULL, 1), -ENOENT);
+        ck_assert_int_eq(pool_driver_list(&loop, pool, &list, "node/", NULL, 1), -ENODEV);
         pool->ops.usage(pool, &usage);
         ck_assert_uint_eq(usage.failures_total, 2);
 }

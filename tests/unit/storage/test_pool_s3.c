@@ -221,7 +221,7 @@ static const struct {
         {"HTTP/1.1 403 x\r\nConnection: close\r\n\r\nnot <XML>", -EACCES, "HTTP 403"},
         {"HTTP/1.1 404 x\r\nConnection: close\r\n\r\n", -ENOENT, NULL},
         {"HTTP/1.1 404 x\r\nConnection: close\r\n\r\n<Error><Code>NoSuchBucket</Code></Error>",
-         -ENOENT, "bucket does not exist"},
+         -ENODEV, "bucket does not exist"},
         {"HTTP/1.1 301 x\r\nConnection: close\r\nLocation: http://x/\r\n\r\n", -EINVAL, "region"},
         {"nonsense\r\n\r\n", -EIO, ""},
         {"", -ECONNRESET, ""},

@@ -565,6 +565,25 @@ START_TEST(what_waits_when_the_breaker_opens_fails)
 }
 END_TEST
 
+START_TEST(a_missing_bucket_costs_nothing_that_is_known)
+{
+        struct driver_object object = driver_object(1, 10000);
+
+        begin_open();
+        ck_assert_int_eq(driver_write(driver, &object), 0);
+        nodes_settle(fixture);
+        fake_pool_fail(node->pool, FAKE_POOL_ANY, UINT32_MAX, -ENODEV);
+        ck_assert_int_lt(driver_read(driver, &object), 0); /* no miss */
+        nodes_run_until(fixture, is_breaker_open, NULL);
+        ck_assert(driver_usage(driver).degraded);
+        fake_pool_fail(node->pool, 0, 0, 0);
+        nodes_run_until(fixture, is_breaker_closed, NULL);
+        ck_assert_int_eq(driver_read(driver, &object), 0);
+        ck_assert_uint_eq(n_bundles(), 1);
+        end();
+}
+END_TEST
+
 START_TEST(a_pool_that_is_down_from_the_start_is_no_failure)
 {
         struct driver_object object = driver_object(1, 10000);
@@ -614,6 +633,7 @@ int main(void)
         tcase_add_test(tcase, breaker_opens_probes_and_closes);
         tcase_add_test(tcase, fewer_requests_are_in_flight_after_some_timed_out);
         tcase_add_test(tcase, what_waits_when_the_breaker_opens_fails);
+        tcase_add_test(tcase, a_missing_bucket_costs_nothing_that_is_known);
         tcase_add_test(tcase, a_pool_that_is_down_from_the_start_is_no_failure);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
