@@ -33,6 +33,7 @@
 
 #define REMOTE_WRITES_MAX   1024u /* objects on their way; then TIER_E_PAUSED */
 #define REMOTE_OPEN_MAX     8u    /* bundles that wait for more */
+#define REMOTE_ENCODERS_MAX 2u    /* of uv's workers: what is loaded needs them as well */
 #define REMOTE_SCRATCH_MAX  (128u << 20)
 #define REMOTE_GET_BYTES    (16u << 20) /* of neighbours read together */
 #define REMOTE_GAP_BYTES    (64u << 10) /* between neighbours */
@@ -85,6 +86,7 @@ struct remote {
         /* Writes. */
         struct remote_put_queue open_puts, ready_puts;
         uint32_t n_open_puts, n_puts, n_writes;
+        uint32_t n_encoding;     /* of these puts on workers */
         uint64_t write_bytes;    /* of objects on their way */
         uint64_t reserved_bytes; /* room in the pool for them */
 

@@ -671,14 +671,32 @@ static void encode(uv_work_t *work)
 static void on_encoded(uv_work_t *work, int status)
 {
         struct remote_put *put = work->data;
-        struct tier_encoding_usage *encoded = &put->remote->encoded;
+        struct remote *remote = put->remote;
+        struct tier_encoding_usage *encoded = &remote->encoded;
 
         encoded->raw_bytes_total += put->encoding.raw_bytes_total;
         encoded->stored_bytes_total += put->encoding.stored_bytes_total;
         encoded->seconds_total += put->encoding.seconds_total;
         if (status < 0)
                 put->result = err_raise(status);
+        remote->n_encoding--;
+        remote_busy(remote);
         go_on(put);
+        remote_start_puts(remote); /* the next may be encoded */
+        remote_idle(remote);
+}
+
+static bool waits_for_encoder(const struct remote_put *put)
+{
+        return put->is_encoded && put->remote->n_encoding >= REMOTE_ENCODERS_MAX;
+}
+
+static void begin_encoding(struct remote_put *put)
+{
+        if (!put->is_encoded || uv_queue_work(put->remote->loop, &put->work, encode, on_encoded))
+                go_on(put);
+        else
+                put->remote->n_encoding++;
 }
 
 void remote_start_puts(struct remote *remote)
@@ -686,7 +704,8 @@ void remote_start_puts(struct remote *remote)
         struct remote_put *put;
 
         while ((put = TAILQ_FIRST(&remote->ready_puts)) && remote->is_own_read &&
-               !remote->is_open && remote->n_puts < (uint32_t)remote->window &&
+               !remote->is_open && !waits_for_encoder(put) &&
+               remote->n_puts < (uint32_t)remote->window &&
                !remote_pace_wait(&remote->write_pace)) {
                 TAILQ_REMOVE(&remote->ready_puts, put, link);
                 remote->n_puts++;
@@ -695,9 +714,8 @@ void remote_start_puts(struct remote *remote)
                 put->work.data = put;
                 if (!put->parts)
                         finish_put(put, err_raise(-ENOMEM));
-                else if (!put->is_encoded ||
-                         uv_queue_work(remote->loop, &put->work, encode, on_encoded) < 0)
-                        go_on(put);
+                else
+                        begin_encoding(put);
         }
         if (put)
                 remote_retry_soon(remote);
