@@ -110,6 +110,8 @@ static void cancel_request(struct rados_request *request)
         request->is_late = true;
         if (request->kind == RADOS_LIST)
                 rados_list_cancel(request);
+        else
+                rados_request_cancel(request);
         rados_op_cancel(&request->name_op);
         rados_op_cancel(&request->op);
 }
@@ -553,6 +555,7 @@ static void init_pool(struct rados_pool *pool, uv_loop_t *loop)
         pool->loop = loop;
         TAILQ_INIT(&pool->waiting);
         TAILQ_INIT(&pool->running);
+        TAILQ_INIT(&pool->to_lay_out);
         TAILQ_INIT(&pool->done);
         pthread_mutex_init(&pool->lock, NULL);
         pool->async.data = pool->timer.data = pool->watch_timer.data = pool;

@@ -9,7 +9,8 @@
  *   pool_rados_watch.c    hints
  *
  * librados completes on threads of its own: these only put the operation on the pool's
- * `done` list, under its lock, and wake the loop. Everything else is the loop thread's.
+ * `done` list, under its lock, and wake the loop. Bytes of a put are laid out on uv's workers.
+ * Everything else is the loop thread's.
  */
 #pragma once
 
@@ -83,7 +84,11 @@ struct rados_request {
         uint64_t deadline; /* in milliseconds of uv_now() */
         bool is_late;
         struct rados_op name_op; /* of a put */
-        uint32_t n_waiting;      /* operations of a put */
+        TAILQ_ENTRY(rados_request) to_lay_out;
+        bool waits_to_be_laid_out;
+        uv_work_t work;
+        rados_write_op_t laid_out; /* a put's operation; NULL: no memory */
+        uint32_t n_waiting;        /* operations of a put */
         struct rados_listing listing;
 };
 TAILQ_HEAD(rados_requests, rados_request);
@@ -122,6 +127,8 @@ struct rados_pool {
         uint64_t retry_at; /* RADOS_DOWN: requests before then fail without a new attempt */
         struct rados_requests waiting; /* for the connection */
         struct rados_requests running;
+        struct rados_requests to_lay_out; /* puts whose bytes wait for a worker */
+        uint32_t n_laying_out;
 
         enum rados_watch_state watch_state;
         uint64_t watch_cookie;
@@ -160,6 +167,8 @@ int rados_absent(const struct rados_op *op);
 
 /* pool_rados_request.c, pool_rados_list.c */
 void rados_request_start(struct rados_request *request);
+/* It is late: what waits for a worker waits no longer. */
+void rados_request_cancel(struct rados_request *request);
 void rados_list_start(struct rados_request *request);
 void rados_list_cancel(struct rados_request *request);
 void rados_list_deinit(struct rados_request *request);
