@@ -2,9 +2,9 @@
 /*
  * Compaction of our journal: when it has many segments, a snapshot of what is alive is
  * written behind them, and they are removed. Segments of the snapshot are filled on a
- * worker, one after another, from a view of the index at its beginning; what happens
- * meanwhile is told behind it. A snapshot that fails is left as it is, which harms nobody:
- * the segments before it are still there.
+ * worker, one after another, from a view of the index that has all that was obeyed of the
+ * segments which it says are read; what happens meanwhile is told behind it. A snapshot that fails
+ * is left as it is, which harms nobody: the segments before it are still there.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +26,7 @@ struct compaction {
         struct pool_buffer buffer;
         struct pool_put put;
         struct pool_remove remove;
+        struct remote_op op;
 };
 
 /* ---- filling, on a worker ---- */
@@ -235,8 +236,19 @@ static int begin_segment(struct compaction *compaction)
         return r > 0 ? err_raise(-EMSGSIZE) : r;
 }
 
+/* What was obeyed by the time that positions were noted is in the index now. */
+static void on_noted(struct remote *remote, void *user, int result)
+{
+        struct compaction *compaction = user;
+
+        if (result || remote->is_closing || open_cursor(compaction, CATALOG_LAYOUT_PREFIX) ||
+            uv_queue_work(remote->loop, &compaction->work, fill, on_filled))
+                end(compaction);
+}
+
 void remote_compact(struct remote *remote)
 {
+        struct database_changes nothing = {NULL};
         struct compaction *compaction;
 
         if (remote->is_compacting || remote->is_closing || remote->is_rebuilding)
@@ -249,14 +261,14 @@ void remote_compact(struct remote *remote)
         compaction->old_first = remote->first_segment;
         compaction->first = remote->next_segment;
         journal_segment_init(&compaction->segment);
-        if (begin_segment(compaction) || open_cursor(compaction, CATALOG_LAYOUT_PREFIX) ||
-            uv_queue_work(remote->loop, &compaction->work, fill, on_filled)) {
-                if (compaction->cursor)
-                        database_cursor_close(compaction->cursor);
+        if (begin_segment(compaction)) {
                 journal_segment_deinit(&compaction->segment);
                 free(compaction);
                 return;
         }
         remote->is_compacting = remote->is_snapshotting = true;
         remote_busy(remote);
+        compaction->op.then = on_noted;
+        compaction->op.user = compaction;
+        remote_change(remote, &nothing, false, &compaction->op);
 }
