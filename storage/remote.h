@@ -47,6 +47,7 @@
 #define REMOTE_DEADLINE_MS_DEFAULT  10000u
 #define REMOTE_POLL_MS_DEFAULT      2000u
 #define REMOTE_QUEUE_DEPTH_DEFAULT  16u
+#define REMOTE_HEARTBEAT_S_DEFAULT  60u
 
 struct remote_options {
         struct pool *pool;         /* the tier's from a successful open on: closed with it */
@@ -56,6 +57,7 @@ struct remote_options {
         uint32_t bundle_bytes;     /* 0: the default */
         uint32_t linger_ms;        /* how long a bundle waits for more; 0: the default */
         uint32_t deadline_ms;      /* of a request; 0: the default */
+        uint32_t heartbeat_s;      /* 0: the default */
         uint32_t poll_ms;          /* others' journals are looked at so often; 0: the default */
         uint64_t read_bytes_per_s; /* caps; 0: none */
         uint64_t write_bytes_per_s;

@@ -44,10 +44,11 @@ void remote_beat(struct remote *remote)
                 .bundles = remote->n_bundles,
                 .bytes = remote->used_bytes,
                 .bytes_max = remote->options.bytes,
-                .heartbeat_s = REMOTE_HEARTBEAT_S,
+                .heartbeat_s = remote->options.heartbeat_s,
         };
 
-        remote->heartbeat_at = uv_now(remote->loop) + REMOTE_HEARTBEAT_S * UINT64_C(1000);
+        remote->heartbeat_at = uv_now(remote->loop) + remote->options.heartbeat_s * UINT64_C(1000);
+        remote_tell_positions(remote);
         if (!beat)
                 return;
         memcpy(node.node, remote->own->id, sizeof(node.node));

@@ -163,6 +163,34 @@ uint64_t remote_group_commit(struct remote *remote, struct remote_group *group, 
         return segment->ordinal;
 }
 
+/*
+ * A replacement is remembered until every node that has a journal has said that it has read
+ * it. A node that stores nothing may have older bytes in its own tiers all the same: it has a
+ * journal, too, to be waited for, and says so for those that wait.
+ */
+void remote_tell_positions(struct remote *remote)
+{
+        bool is_waited_for = remote->n_replaced || !remote->first_segment;
+        struct database_changes changes = {NULL};
+        struct remote_group group;
+        struct remote_node *node;
+
+        if (!is_waited_for || !remote->is_own_read || remote->is_broken || remote->is_closing)
+                return;
+        remote_group_init(&group, &changes);
+        LIST_FOREACH(node, &remote->map.nodes, link) {
+                struct journal_record record = {.kind = JOURNAL_READ, .number = node->read_to};
+
+                if (node->is_own || node->told == node->read_to)
+                        continue;
+                memcpy(record.node, node->id, sizeof(record.node));
+                node->told = node->read_to;
+                remote_group_add(remote, &group, &record);
+        }
+        remote_group_commit(remote, &group, false);
+        remote_change(remote, &changes, false, NULL);
+}
+
 /* ---- what the last run left ---- */
 
 static bool on_restored(void *user, const struct journal_record *record)

@@ -36,6 +36,8 @@ void remote_group_add(struct remote *remote, struct remote_group *group,
                       const struct journal_record *record);
 /* Its records are pending from now on. The ordinal of the segment that has the last one. */
 uint64_t remote_group_commit(struct remote *remote, struct remote_group *group, bool urgent);
+/* What we have read, though we have nothing to tell, when somebody waits for that. */
+void remote_tell_positions(struct remote *remote);
 int remote_journal_restore(struct remote *remote, const void *bytes, size_t length,
                            uint64_t sequence);
 void remote_journal_work(struct remote *remote);

@@ -229,6 +229,8 @@ static int take_options(struct remote *remote, const struct remote_options *opti
                 own->linger_ms = REMOTE_LINGER_MS_DEFAULT;
         if (!own->deadline_ms)
                 own->deadline_ms = REMOTE_DEADLINE_MS_DEFAULT;
+        if (!own->heartbeat_s)
+                own->heartbeat_s = REMOTE_HEARTBEAT_S_DEFAULT;
         if (!own->poll_ms)
                 own->poll_ms = REMOTE_POLL_MS_DEFAULT;
         if (!own->queue_depth)

@@ -41,8 +41,7 @@
 #define REMOTE_RETRY_MS     1000u
 #define REMOTE_NO_SPACE_MS  5000u
 #define REMOTE_RETRY_MS_MAX 30000u
-#define REMOTE_FAILURES_MAX 4u /* in a row: the breaker opens */
-#define REMOTE_HEARTBEAT_S  60u
+#define REMOTE_FAILURES_MAX 4u         /* in a row: the breaker opens */
 #define REMOTE_SEGMENTS_MAX 64u        /* of our journal; then it is compacted */
 #define REMOTE_REPLACED_MAX (1u << 15) /* remembered; a snapshot has them in one segment */
 

@@ -625,6 +625,43 @@ START_TEST(a_long_journal_is_compacted)
 }
 END_TEST
 
+/* Its own tiers may hold older bytes; it hears of the new ones however long it is away. */
+START_TEST(a_node_that_stores_nothing_is_waited_for_too)
+{
+        struct driver_object objects[ROUNDS + 2], old = driver_object(4711, 1000);
+        struct node *c;
+
+        fixture = nodes_new(3);
+        a = &fixture->nodes[0];
+        b = &fixture->nodes[1];
+        c = &fixture->nodes[2];
+        b->options.heartbeat_s = 1;
+        for (uint32_t i = 0; i < 3; i++)
+                node_open(fixture, i);
+        objects[0] = driver_object(0, 1000);
+        write_one(a, &objects[0]);
+        nodes_run_until(fixture, has_told, b);
+        nodes_settle(fixture);
+        node_close(fixture, 1);
+        a->driver.tier->ops.replaced(a->driver.tier, &old.object.key, 4711);
+        nodes_settle(fixture);
+        objects[1] = driver_object(1, 1000);
+        write_one(c, &objects[1]); /* it says that it has read that */
+        nodes_settle(fixture);
+        for (uint32_t i = 2; i < ROUNDS + 2; i++) {
+                objects[i] = driver_object(i, 1000);
+                write_one(a, &objects[i]);
+                nodes_settle(fixture);
+        }
+        ck_assert_uint_lt(fake_pool_count(fixture->pool, "journal/", NULL), ROUNDS);
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        ck_assert_ptr_nonnull(node_vanished(b, &old));
+        ck_assert(node_vanished(b, &old)->replaced);
+        end();
+}
+END_TEST
+
 START_TEST(a_node_without_a_journal_is_gone)
 {
         struct driver_object object = driver_object(1, 65536);
@@ -672,6 +709,7 @@ int main(void)
         tcase_add_test(tcase, a_torn_segment_is_skipped_and_counted);
         tcase_add_test(tcase, a_bundle_deleted_behind_everybodys_back_is_a_miss);
         tcase_add_test(tcase, a_long_journal_is_compacted);
+        tcase_add_test(tcase, a_node_that_stores_nothing_is_waited_for_too);
         tcase_add_test(tcase, a_node_without_a_journal_is_gone);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
