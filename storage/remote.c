@@ -41,6 +41,7 @@ static void on_changed(struct database_op *op, int result)
 
         remote_break(remote, result);
         remote_op->then(remote, remote_op->user, result);
+        remote_ready(remote); /* it may have waited for the queue to shrink */
         remote_idle(remote);
 }
 
