@@ -23,9 +23,10 @@ static void on_removed(struct pool_remove *remove, int result)
         gc->n_removing--;
         if (remote_gc_is_over(gc))
                 return;
-        if (result && result != -ENOENT && !gc->removal_result) {
-                snprintf(gc->name, sizeof(gc->name), "%s", removal->name);
-                gc->removal_result = result;
+        if (result && result != -ENOENT) {
+                if (!gc->removal_result)
+                        snprintf(gc->name, sizeof(gc->name), "%s", removal->name);
+                gc->removal_result = gc->removal_result ? gc->removal_result : result;
         } else if (gc->phase == GC_BUNDLES) {
                 gc->result.bundles++;
         } else if (gc->phase == GC_JOURNAL) {

@@ -207,15 +207,20 @@ static void on_probed_bundles(struct remote_gc *gc, bool more)
                 remote_gc_list(gc, "journal", NULL, on_probed_journal);
 }
 
+/* What a node says of its pace is believed up to a day: else its orphans stay for ever. */
+#define HEARTBEAT_S_MAX 86400u
+
 /* Judges the heartbeat: dead, alive, or one that says nothing. */
 static void judge(struct remote_gc *gc, const struct journal_node *node)
 {
         uint64_t now = remote_gc_now_ns(gc), limit_s = gc->result.limit_s;
+        uint64_t heartbeat_s =
+                node->heartbeat_s < HEARTBEAT_S_MAX ? node->heartbeat_s : HEARTBEAT_S_MAX;
         uint64_t ahead_s =
                 node->written_ns > now ? (node->written_ns - now) / REMOTE_GC_NS_PER_S : 0;
 
-        if (limit_s < 2 * (uint64_t)node->heartbeat_s)
-                limit_s = 2 * (uint64_t)node->heartbeat_s;
+        if (limit_s < 2 * heartbeat_s)
+                limit_s = 2 * heartbeat_s;
         gc->result.limit_s = limit_s;
         gc->result.age_s =
                 node->written_ns < now ? (now - node->written_ns) / REMOTE_GC_NS_PER_S : 0;
