@@ -63,7 +63,7 @@ static void finish_run(struct rados_request *request)
                 rados_request_end(request, r < 0 ? r : listing->more);
                 return;
         }
-        read_names(request, listing->found[listing->n_found - 1].name);
+        read_names(request, listing->last);
 }
 
 static void on_size(struct rados_op *op)
@@ -106,6 +106,10 @@ static void take_names(struct rados_listing *listing, uint32_t max)
                name) {
                 struct rados_found *found = &listing->found[listing->n_found];
 
+                if (name_length < sizeof(listing->last)) {
+                        memcpy(listing->last, name, name_length);
+                        listing->last[name_length] = '\0';
+                }
                 if (name_length >= POOL_NAME_MAX)
                         continue;
                 memset(found, 0, sizeof(*found));
@@ -121,6 +125,7 @@ static void on_names(struct rados_op *op)
         struct rados_listing *listing = &request->listing;
 
         rados_release_read_op(listing->read);
+        *listing->last = '\0';
         if (op->result >= 0)
                 take_names(listing, request->list->max);
         rados_omap_get_end(listing->names);
@@ -128,8 +133,12 @@ static void on_names(struct rados_op *op)
                 op->result = -ECANCELED;
         if (op->result < 0)
                 rados_request_end(request, rados_absent(op));
-        else if (!listing->n_found)
+        else if (!listing->n_found && !listing->more)
                 rados_request_end(request, 0);
+        else if (!listing->n_found && !*listing->last)
+                rados_request_end(request, -EIO); /* a page of what is too long to go on from */
+        else if (!listing->n_found)
+                read_names(request, listing->last);
         else
                 ask_sizes(request);
 }

@@ -104,9 +104,11 @@ static const char *name_in(const struct s3_pool *pool, const char *key)
         return key + length;
 }
 
-static uint32_t deliver_names(struct s3_request *request)
+/* -EIO when they do not come behind @after, each behind the one before. */
+static int deliver_names(struct s3_request *request, bool *ret_more)
 {
         const struct s3_listing *listing = &request->listing;
+        const char *last = request->list->after ? request->list->after : "";
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < listing->n_listed; i++) {
@@ -114,10 +116,16 @@ static uint32_t deliver_names(struct s3_request *request)
 
                 if (!name)
                         continue;
+                if (strcmp(name, last) <= 0) {
+                        note_failure(request, "the server sent names that are out of order");
+                        return -EIO;
+                }
+                last = name;
                 n++;
                 request->list->on_name(request->list, name, listing->listed[i].bytes);
         }
-        return n;
+        *ret_more = n && listing->is_truncated;
+        return 0;
 }
 
 static void call_back(struct s3_request *request, int result)
@@ -135,7 +143,8 @@ static void call_back(struct s3_request *request, int result)
                 request->remove->on_done(request->remove, result);
                 break;
         case S3_LIST:
-                more = !result && deliver_names(request) && request->listing.is_truncated;
+                if (!result)
+                        result = deliver_names(request, &more);
                 request->list->on_done(request->list, result, more);
                 break;
         }
@@ -169,31 +178,51 @@ static void end_request(struct s3_request *request, int result)
                 close_when_idle(pool);
 }
 
-/* A page of which no key is ours is not the end: the next one is asked for. */
-static bool goes_on(struct s3_request *request)
+/*
+ * A page of which no key is ours is not the end: the next one is asked for. false: the list
+ * is over; *@ret_text when it broke off.
+ */
+static bool goes_on(struct s3_request *request, const char **ret_text)
 {
         struct s3_listing *listing = &request->listing;
-        char after[sizeof(listing->listed->key)];
+        const char *last;
 
-        if (request->kind != S3_LIST || !listing->is_truncated || !listing->n_listed)
+        if (request->kind != S3_LIST || !listing->is_truncated)
                 return false;
+        if (!listing->n_listed) {
+                *ret_text = "the server sent a page of a list without a key that can be ours";
+                return false;
+        }
         for (uint32_t i = 0; i < listing->n_listed; i++)
                 if (name_in(request->pool, listing->listed[i].key))
                         return false;
-        memcpy(after, listing->listed[listing->n_listed - 1].key, sizeof(after));
+        last = listing->listed[listing->n_listed - 1].key;
+        if (strcmp(last, listing->after) <= 0) {
+                *ret_text = "the server sends the same page of a list again";
+                return false;
+        }
+        memcpy(listing->after, last, sizeof(listing->after));
         listing->n_listed = 0;
         listing->is_truncated = false;
         s3_request_withdraw(request);
-        return s3_request_send(request, after) == 0;
+        if (!s3_request_send(request, listing->after))
+                return true;
+        *ret_text = "no memory to ask for the next page of a list";
+        return false;
 }
 
 void s3_request_done(struct s3_request *request, CURLcode code)
 {
         char text[512] = "";
         int r = s3_reply_result(request, code, text, sizeof(text));
+        const char *broken = NULL;
 
-        if (!r && goes_on(request))
+        if (!r && goes_on(request, &broken))
                 return;
+        if (broken) {
+                snprintf(text, sizeof(text), "%s", broken);
+                r = -EIO;
+        }
         note_failure(request, text);
         TAILQ_REMOVE(&request->pool->running, request, link);
         end_request(request, r);
@@ -364,8 +393,12 @@ static int make_url(const struct pool_s3_options *options, CURLU *parts, char **
             !curl_url_get(parts, CURLUPART_USER, &other, 0) ||
             !curl_url_get(parts, CURLUPART_QUERY, &other, 0) ||
             !curl_url_get(parts, CURLUPART_FRAGMENT, &other, 0))
-                /* It may hold a password: then it is not told. */
-                r = refuse(why, "the S3 endpoint", other ? "(hidden)" : options->endpoint, what);
+                /* It may hold a password, wherever that stands: then it is not told. */
+                r = refuse(why, "the S3 endpoint",
+                           options->endpoint && strpbrk(options->endpoint, "@?#")
+                                   ? "(hidden)"
+                                   : options->endpoint,
+                           what);
         else if (strcmp(scheme, "https") && (strcmp(scheme, "http") || !options->allow_http))
                 r = refuse(why, "the S3 endpoint", options->endpoint,
                            "it must be https:// (http:// only when that is allowed)");

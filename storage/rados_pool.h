@@ -67,6 +67,7 @@ struct rados_listing {
         int read_result;
         struct rados_found *found;
         uint32_t n_found;
+        char last[2 * POOL_NAME_MAX]; /* what stands last in the page, if it is a name or not */
         uint32_t n_waiting; /* of these, whose object was asked for and did not answer yet */
 };
 

@@ -52,6 +52,7 @@ struct s3_listing {
         uint32_t n_listed;
         uint32_t max;
         bool is_truncated;
+        char after[2 * POOL_NAME_MAX + 2]; /* the page's keys come behind this one; "" */
 };
 
 struct s3_xml;

@@ -305,6 +305,33 @@ START_TEST(list_that_is_none_fails)
 }
 END_TEST
 
+#define LIST_HEAD_TRUNCATED                                                                        \
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"                                             \
+        "<ListBucketResult><IsTruncated>true</IsTruncated>"
+#define LISTED(KEY) "<Contents><Key>" KEY "</Key><Size>1</Size></Contents>"
+
+static const struct {
+        const char *reply, *told;
+} broken_lists[] = {
+        {LIST_HEAD_TRUNCATED LISTED("here/bundle/c") LISTED("here/bundle/b") "</ListBucketResult>",
+         "out of order"},
+        /* The list was asked for from bundle/a on. */
+        {LIST_HEAD_TRUNCATED LISTED("here/bundle/a") "</ListBucketResult>", "out of order"},
+        {LIST_HEAD_TRUNCATED LISTED("here/NOT-OURS") "</ListBucketResult>", "the same page"},
+        {LIST_HEAD_TRUNCATED "</ListBucketResult>", "without a key"},
+};
+
+START_TEST(list_that_breaks_off_or_turns_round_fails)
+{
+        struct pool_driver_request request;
+
+        reply = broken_lists[_i].reply;
+        ck_assert_int_eq(list(&request), -EIO);
+        ck_assert(!request.more);
+        ck_assert_msg(was_told(broken_lists[_i].told), "%s", pool->ops.last_failure(pool));
+}
+END_TEST
+
 /* ---- options ---- */
 
 static void expect_refused(const struct pool_s3_options *options, const char *told)
@@ -326,6 +353,12 @@ START_TEST(unsound_options_are_refused_with_a_reason)
         expect_refused(&options, "must be https://");
         options = sound_options();
         options.endpoint = "http://user:" SECRET "@host";
+        expect_refused(&options, "(hidden)");
+        options.endpoint = "http://user:" SECRET "@host/bucket";
+        expect_refused(&options, "(hidden)");
+        options.endpoint = "user:" SECRET "@host";
+        expect_refused(&options, "(hidden)");
+        options.endpoint = "http://host name/?secret=" SECRET;
         expect_refused(&options, "(hidden)");
         options.endpoint = "http://host/path";
         expect_refused(&options, "nothing else");
@@ -371,6 +404,8 @@ int main(void)
         tcase_add_test(tcase, keys_of_others_are_not_listed);
         tcase_add_loop_test(tcase, list_that_is_none_fails, 0,
                             sizeof(odd_lists) / sizeof(odd_lists[0]));
+        tcase_add_loop_test(tcase, list_that_breaks_off_or_turns_round_fails, 0,
+                            sizeof(broken_lists) / sizeof(broken_lists[0]));
         tcase_add_test(tcase, unsound_options_are_refused_with_a_reason);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_ENV);
