@@ -61,24 +61,38 @@ static void on_node_again(struct pool_get *get, int result, uint64_t n_bytes)
                 remote_gc_do_page(gc);
 }
 
-/* The highest epoch of the page's names; 0: there is no lease. */
-static uint64_t highest_epoch(struct remote_gc *gc)
+/* Leases pile up with attempts that broke off: the one that counts is of the last page. */
+static void list_leases(struct remote_gc *gc, void (*then)(struct remote_gc *gc, bool more))
 {
-        uint64_t epoch = 0, number;
+        gc->seen_epoch = 0;
+        remote_gc_list(gc, POOL_LEASE_KIND, NULL, then);
+}
+
+/* Notes the highest epoch of the page's names; true: @then comes again, with the next page. */
+static bool has_more_leases(struct remote_gc *gc, bool more,
+                            void (*then)(struct remote_gc *gc, bool more))
+{
+        uint64_t number;
         uint8_t node[16];
 
+        if (more)
+                memcpy(gc->last_lease, gc->names[gc->n_names - 1], sizeof(gc->last_lease));
         remote_gc_keep_named(gc, POOL_LEASE_KIND);
         for (uint32_t i = 0; i < gc->n_names; i++) {
                 if (pool_name_parse_number(gc->names[i], POOL_LEASE_KIND, node, &number) &&
-                    number > epoch)
-                        epoch = number;
+                    number > gc->seen_epoch)
+                        gc->seen_epoch = number;
         }
-        return epoch;
+        if (more)
+                remote_gc_list(gc, POOL_LEASE_KIND, gc->last_lease, then);
+        return more;
 }
 
 static void on_leases_again(struct remote_gc *gc, bool more)
 {
-        if (highest_epoch(gc) > gc->epoch) {
+        if (has_more_leases(gc, more, on_leases_again))
+                return;
+        if (gc->seen_epoch > gc->epoch) {
                 why_set(&gc->result.why, "this node's lease lapsed, and another took it over");
                 remote_gc_finish(gc, REMOTE_GC_E_BUSY);
                 return;
@@ -89,7 +103,7 @@ static void on_leases_again(struct remote_gc *gc, bool more)
 
 void remote_gc_begin_round(struct remote_gc *gc)
 {
-        remote_gc_list(gc, POOL_LEASE_KIND, NULL, on_leases_again);
+        list_leases(gc, on_leases_again);
 }
 
 static void on_leased(struct pool_put *put, int result)
@@ -149,7 +163,9 @@ static void on_lease(struct pool_get *get, int result, uint64_t n_bytes)
 
 static void on_leases(struct remote_gc *gc, bool more)
 {
-        gc->epoch = highest_epoch(gc);
+        if (has_more_leases(gc, more, on_leases))
+                return;
+        gc->epoch = gc->seen_epoch; /* 0: there is no lease */
         if (!gc->epoch) {
                 take_lease(gc);
                 return;
@@ -235,7 +251,7 @@ static void judge(struct remote_gc *gc, const struct journal_node *node)
                         gc->result.age_s, limit_s);
                 remote_gc_finish(gc, REMOTE_GC_E_ALIVE);
         } else {
-                remote_gc_list(gc, POOL_LEASE_KIND, NULL, on_leases);
+                list_leases(gc, on_leases);
         }
 }
 

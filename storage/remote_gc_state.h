@@ -56,6 +56,8 @@ struct remote_gc {
         uint64_t heartbeat_ns; /* as it was when it was found dead */
         uint64_t epoch;        /* of our lease; before: the highest that there is */
         uint64_t leased_ns;    /* when it was written last */
+        uint64_t seen_epoch;   /* the highest so far, while leases are listed */
+        char last_lease[POOL_NAME_MAX];
 
         char names[REMOTE_GC_PAGE][POOL_NAME_MAX]; /* of the page */
         uint64_t sizes[REMOTE_GC_PAGE];

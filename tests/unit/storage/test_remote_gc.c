@@ -431,6 +431,24 @@ START_TEST(gc_waits_for_a_lease_to_lapse)
 }
 END_TEST
 
+/* More than a page of names. */
+START_TEST(gc_finds_the_last_of_many_leases)
+{
+        struct taker taker = {0};
+
+        leave(3, 2);
+        for (uint64_t epoch = 1; epoch < 150; epoch++)
+                put_lease(second, epoch, NOW_S - 100 * LEASE_S, LEASE_S);
+        ck_assert_int_eq(collect(&taker, first), 0);
+        assert_all_gone();
+        leave(3, 2);
+        for (uint64_t epoch = 1; epoch < 150; epoch++)
+                put_lease(second, epoch, epoch < 149 ? NOW_S - 100 * LEASE_S : NOW_S, LEASE_S);
+        ck_assert_int_eq(collect(&taker, first), REMOTE_GC_E_BUSY);
+        ck_assert_uint_eq(count("bundle/" DEAD), 3);
+}
+END_TEST
+
 START_TEST(gc_goes_on_under_its_own_earlier_lease)
 {
         struct taker taker = {0};
@@ -694,6 +712,7 @@ static void add_tests(TCase *tcase)
         tcase_add_loop_test(tcase, gc_puts_a_heartbeat_where_none_tells_the_age, 0, 4);
         tcase_add_test(tcase, gc_by_two_at_once_is_done_by_one);
         tcase_add_test(tcase, gc_waits_for_a_lease_to_lapse);
+        tcase_add_test(tcase, gc_finds_the_last_of_many_leases);
         tcase_add_test(tcase, gc_goes_on_under_its_own_earlier_lease);
         tcase_add_test(tcase, gc_is_not_held_up_for_ever_by_a_lease);
         tcase_add_test(tcase, gc_renews_its_lease_as_it_goes);
