@@ -25,6 +25,18 @@ static void on_nvme_ready(void *user)
         transfers_tier_is_ready(&daemon->cache, INDEX_NVME);
 }
 
+#define ENCODE_BYTES_MIN (64ull << 20) /* or objects of usual sizes would be stored raw */
+
+/* For stored forms, each way: beside the host memory, and in proportion to it. */
+static uint64_t encode_bytes(uint64_t host_bytes)
+{
+        uint64_t bytes = host_bytes / 8;
+
+        if (bytes < ENCODE_BYTES_MIN)
+                return ENCODE_BYTES_MIN;
+        return bytes < NVME_ENCODE_BYTES_DEFAULT ? bytes : NVME_ENCODE_BYTES_DEFAULT;
+}
+
 static int open_nvme(struct daemon *daemon, bool format, struct why *why)
 {
         const struct config *config = &daemon->config;
@@ -36,6 +48,7 @@ static int open_nvme(struct daemon *daemon, bool format, struct why *why)
                 .catalog_path = config->nvme.catalog,
                 .sync_ms = config->nvme.sync_ms,
                 .queue_depth = config->nvme.queue_depth,
+                .encode_bytes = encode_bytes(config->host.bytes),
                 .format = format,
                 .on_notice = on_nvme_notice,
         };

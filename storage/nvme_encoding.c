@@ -157,10 +157,13 @@ static struct nvme_spare find_memory(struct nvme_lane *lane, uint64_t room)
 
         for (uint32_t i = 0; i < lane->n_spares; i++)
                 if (lane->spares[i].room >= room &&
+                    lane->bytes + lane->spares[i].room <= lane->max_bytes &&
                     (best == lane->n_spares || lane->spares[i].room < lane->spares[best].room))
                         best = i;
         if (best < lane->n_spares)
                 return take_spare(lane, best);
+        while (lane->n_spares && lane->bytes + lane->spare_bytes + room > lane->max_bytes)
+                drop_oldest_spare(lane);
         if (!posix_memalign(&memory, SEGMENT_UNIT_BYTES, room))
                 fresh.bytes = memory;
         return fresh;
@@ -192,6 +195,8 @@ static bool take_memory(struct nvme_lane *lane, struct nvme_job *job)
         if (!memory.bytes)
                 return true;
         lane->bytes += memory.room;
+        if (lane->most_bytes < lane->bytes + lane->spare_bytes)
+                lane->most_bytes = lane->bytes + lane->spare_bytes;
         job->stored = memory.bytes;
         job->stored_room = memory.room;
         job->stored_segment = (struct tier_segment){

@@ -87,8 +87,9 @@ struct nvme_spare {
 struct nvme_lane {
         struct nvme_job_queue waiting; /* for memory */
         struct nvme_job_queue ready;   /* for a helper */
-        uint64_t bytes, max_bytes;     /* of memory */
-        uint64_t spare_bytes;          /* at most an eighth of max_bytes, besides */
+        uint64_t bytes, max_bytes;     /* of memory; the most counts spares as well */
+        uint64_t spare_bytes;          /* at most an eighth of max_bytes */
+        uint64_t most_bytes;           /* that there ever were, with spares */
         uint32_t n_working, max_working, n_spares;
         struct nvme_spare spares[NVME_SPARES_MAX]; /* the oldest first */
 };

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "storage/nvme_tier.h"
 #include "tests/unit/storage/nvme_fixture.h"
 
 #define RAW_BYTES (2u << 20)
@@ -277,6 +278,7 @@ START_TEST(more_objects_than_there_is_memory_for_take_turns)
         static struct driver_object objects[N_MANY];
         static struct driver_request requests[N_MANY];
         struct piece_set set = {{1u << 1}};
+        const struct nvme *nvme;
 
         fixture.options.encode_bytes = 2 << 20;
         fixture_open(&fixture);
@@ -299,6 +301,11 @@ START_TEST(more_objects_than_there_is_memory_for_take_turns)
                 ck_assert_int_eq(driver_wait(&requests[i]), 0);
                 ck_assert(driver_holds(&requests[i]));
         }
+        nvme = (const struct nvme *)fixture.driver.tier;
+        ck_assert_uint_gt(nvme->encoding.most_bytes, 1000000);
+        ck_assert_uint_le(nvme->encoding.most_bytes, 2 << 20);
+        ck_assert_uint_gt(nvme->decoding.most_bytes, 0);
+        ck_assert_uint_le(nvme->decoding.most_bytes, 2 << 20);
         fixture_close(&fixture);
 }
 END_TEST
