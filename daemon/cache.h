@@ -69,6 +69,8 @@ struct cache {
         uint64_t n_forgets;        /* of NVMe, begun so far, and writes that failed */
         uint64_t n_forgets_synced; /* of these, known to have left nothing */
         struct drop_ring drops;    /* why what is gone is gone */
+        bool is_unvouched;         /* others' replacements were missed: what is here goes, */
+        uint32_t unvouched_at;     /*   bit by bit, from there on (remote_entry.h) */
         uint8_t drop_reason;       /* what is known of the next cache_drop*() beyond its */
         uint8_t drop_rule;         /*   metrics_removal: set right before, used up by it */
         LIST_HEAD(, cache_read) reads;

@@ -20,6 +20,7 @@
 #include "daemon/peers.h"
 #include "daemon/pin_table.h"
 #include "daemon/rdma_port.h"
+#include "daemon/remote_entry.h"
 #include "daemon/removal.h"
 #include "daemon/session_remote.h"
 #include "daemon/tiers.h"
@@ -156,9 +157,8 @@ static bool is_quiet(const struct daemon *daemon)
 {
         return TAILQ_EMPTY(&daemon->sessions) && daemon_port_is_quiet(daemon) &&
                peers_are_quiet(daemon) && !daemon->verify && daemon->recovered &&
-               admin_pool_is_quiet(daemon) &&
-               transfers_are_idle(&daemon->cache.transfers) && !daemon->cache.n_forgetting &&
-               !daemon->cache.n_syncing;
+               admin_pool_is_quiet(daemon) && transfers_are_idle(&daemon->cache.transfers) &&
+               !daemon->cache.n_forgetting && !daemon->cache.n_syncing;
 }
 
 static void on_turn(uv_check_t *check)
@@ -170,6 +170,8 @@ static void on_turn(uv_check_t *check)
         acquires_retry(daemon);
         sessions_reap(daemon);
         removal_go_on(daemon);
+        if (remote_entries_go_on(&daemon->cache))
+                daemon_wake(daemon);
         marks_go_on(daemon);
         prefetches_go_on(daemon);
         peers_go_on(daemon);

@@ -8,6 +8,11 @@
 /* Of all numbers: what is left is for those who attach. */
 #define LAYOUTS_MAX (LAYOUT_TABLE_MAX - 4096u)
 
+/* Of one slice, and deletes queued in the tiers below, as in removal.c. */
+#define SLICE_STEPS 8192u
+#define SLICE_DROPS 512u
+#define FORGETS_MAX 2048u
+
 int remote_entry_layout(struct cache *cache, uint32_t domain, const struct digest *id,
                         uint16_t *ret_layout)
 {
@@ -185,12 +190,43 @@ static void on_vanished(void *user, const struct object_key *key, struct tier_pl
                 cache_drop(cache, object, METRICS_REPLACED);
 }
 
+static void on_missed(void *user)
+{
+        struct cache *cache = user;
+
+        cache->is_unvouched = true;
+        cache->unvouched_at = INDEX_NONE;
+}
+
+bool remote_entries_go_on(struct cache *cache)
+{
+        uint32_t steps = SLICE_STEPS, drops = 0;
+        struct index_object *object = NULL;
+
+        if (!cache->is_unvouched)
+                return false;
+        while (drops < SLICE_DROPS && cache->n_forgetting < FORGETS_MAX) {
+                object = index_scan(cache->index, &cache->unvouched_at, &steps);
+                if (!object)
+                        break;
+                if (object->host == INDEX_NONE && !object->place.claim &&
+                    !index_object_is_ours(object, INDEX_REMOTE))
+                        continue;
+                cache_drop(cache, object, METRICS_REPLACED);
+                drops++;
+        }
+        cache->is_unvouched = object || !index_scan_has_ended(cache->index, cache->unvouched_at);
+        /* With a full queue the next delete that ends makes the loop turn. */
+        return cache->is_unvouched && cache->n_forgetting < FORGETS_MAX;
+}
+
 void remote_entries_listen(struct cache *cache)
 {
         struct tier *remote = cache->remote;
 
         remote->on_appeared = on_appeared;
         remote->on_vanished = on_vanished;
+        remote->on_missed = on_missed;
         remote->on_shared_user = cache;
         remote->on_layout = layout_keeper_on_remote_layout;
         remote->on_layout_user = cache;

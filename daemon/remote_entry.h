@@ -8,12 +8,15 @@
  * node's own. What this node wrote before it lost the tier's index never joins what it has stored
  * since: that may have replaced it. Others' entries never push anything out: in a full index they
  * find no place, are counted and are not known. When others replace an object, copies here that do
- * not have the new checksum are wrong and go in the same turn.
+ * not have the new checksum are wrong and go in the same turn. When it is not known which objects
+ * others have replaced, all that this node has goes, in slices: own entries in the pool too.
  *
  * What comes from the pool was written by other machines: it is checked here once more for
  * what the index takes for granted. Loop thread only.
  */
 #pragma once
+
+#include <stdbool.h>
 
 #include "storage/tier.h"
 
@@ -21,6 +24,9 @@ struct cache;
 
 /* From now on the remote tier reports what others do (before its recover()). */
 void remote_entries_listen(struct cache *cache);
+
+/* The next slice of what is to go; true: there is more. Called after each turn of the loop. */
+bool remote_entries_go_on(struct cache *cache);
 
 /* For tier_ops.recover; @user begins with a struct cache *. */
 void remote_entry_recovered(void *user, const struct tier_object *object, struct tier_place place);

@@ -183,12 +183,34 @@ static void apply_dropped(struct remote *remote, const struct remote_news *news,
 
 /* ---- the rest ---- */
 
+/* @node's snapshot repeats nothing that it replaced up to @floor. */
+static void look_for_missed(struct remote *remote, struct remote_node *node, uint64_t floor)
+{
+        uint64_t read_to = UINT64_MAX;
+
+        if (node->gap_at)
+                read_to = node->gap_at;
+        else if (remote->is_rebuilding)
+                read_to = remote_node_position(remote->own, node); /* as our journal says */
+        if (node->is_own || read_to >= floor)
+                return;
+        node->gap_at = 0;
+        remote_notice(remote, "replacements were missed while this node was away: what it has "
+                              "kept itself may be outdated and is dropped");
+        if (remote->tier.on_missed && !remote->is_closing)
+                remote->tier.on_missed(remote->tier.on_shared_user);
+}
+
 static void apply_read(struct remote *remote, struct remote_node *node,
                        const struct remote_news *news)
 {
         struct remote_node *of = remote_map_node(&remote->map, news->node, false);
-        int r = of && of != node ? remote_node_set_position(node, of, news->number) : 0;
+        int r = 0;
 
+        if (of == node)
+                look_for_missed(remote, node, news->number);
+        else if (of)
+                r = remote_node_set_position(node, of, news->number);
         if (r)
                 remote_break(remote, r);
 }

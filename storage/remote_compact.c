@@ -224,6 +224,11 @@ static int begin_segment(struct compaction *compaction)
                 if (!r && !node->is_own && node->read_to)
                         r = journal_segment_add(&compaction->segment, &record);
         }
+        /* Of ourselves: what we replaced up to there is not repeated below. */
+        record = (struct journal_record){.kind = JOURNAL_READ, .number = remote->own->floor};
+        memcpy(record.node, remote->own->id, sizeof(record.node));
+        if (!r && remote->own->floor)
+                r = journal_segment_add(&compaction->segment, &record);
         TAILQ_FOREACH(replaced, &remote->replaced_list, link) {
                 record = (struct journal_record){
                         .kind = JOURNAL_REPLACED,

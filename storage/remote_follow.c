@@ -7,6 +7,9 @@
  * What cannot be got stops nobody but its own node, and whoever waits for it, until the
  * next round. Segments that went before we read them, into a snapshot, may have told of
  * deletions: all that is known of their node is dropped, and learned again from the snapshot.
+ * That repeats replacements as well, but for those that its writer has forgotten, since all
+ * that it knew of had read them, or since they were too many: it says up to where. Whoever
+ * has not read so far cannot tell which of its own bytes are wrong: on_missed.
  *
  * Our own journal is read too, at the start: what it says beyond the index was lost with the
  * index's last moments, or with the whole index.
@@ -249,6 +252,8 @@ static void on_slice(uv_idle_t *slice)
                 }
                 remote->counts.journal_segments_read++;
                 follow->node->was_unreadable = false;
+                if (follow->news[0].kind == JOURNAL_SNAPSHOT)
+                        follow->node->gap_at = 0;
                 remote_replaced_trim(remote, &changes);
                 pass_segment(follow, &changes);
                 read_next(follow);
@@ -270,6 +275,8 @@ static void on_gap_slice(uv_idle_t *slice)
         if (!is_over && !remote->is_closing)
                 return;
         follow->node->has_gap = !is_over;
+        if (!follow->node->gap_at)
+                follow->node->gap_at = follow->node->read_to;
         uv_idle_stop(slice);
         uv_idle_start(slice, on_slice);
 }

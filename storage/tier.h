@@ -274,10 +274,14 @@ struct tier {
          * elsewhere with other bytes, lost). The place is the tier's again; no forget().
          * @replaced: other bytes hold under this key now: copies of it in higher tiers are
          * wrong too, unless their checksum total is @checksum_total.
+         *
+         * on_missed: there were such replacements, and it is not known of which keys: nothing
+         * that this node has, in any tier, can be vouched for. What others have there can.
          */
         void (*on_appeared)(void *user, const struct tier_object *object, struct tier_place place);
         void (*on_vanished)(void *user, const struct object_key *key, struct tier_place place,
                             bool replaced, uint64_t checksum_total);
+        void (*on_missed)(void *user);
         void *on_shared_user;
         /* After TIER_E_PAUSED: there is room again. The remote tier's comes after TIER_E_FULL
          * as well, when room was late. */

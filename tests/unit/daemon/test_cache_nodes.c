@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/cache.h"
+#include "daemon/remote_entry.h"
 #include "proto/presence_table.h"
 #include "storage/remote.h"
 #include "tests/support/fake_pool.h"
@@ -324,6 +325,28 @@ START_TEST(a_replace_does_not_wait_for_a_pool_that_is_out_of_reach)
 }
 END_TEST
 
+START_TEST(a_node_that_missed_replacements_keeps_what_others_have_alone)
+{
+        struct tier *remote = nodes[1].cache.remote;
+
+        put(&nodes[0], 1, 1, false);
+        wait_until(is_in_pool(&nodes[1], 1));
+        assert_loads(&nodes[1], 1, 1);
+        put(&nodes[1], 2, 2, false);
+        wait_until(is_in_pool(&nodes[1], 2) && is_in_pool(&nodes[0], 2));
+        put(&nodes[0], 3, 3, false);
+        wait_until(is_in_pool(&nodes[1], 3));
+        remote->on_missed(remote->on_shared_user);
+        while (remote_entries_go_on(&nodes[1].cache))
+                ;
+        ck_assert(!find(&nodes[1], 1) || find(&nodes[1], 1)->host == INDEX_NONE);
+        ck_assert(!find(&nodes[1], 2));
+        ck_assert(is_in_pool(&nodes[1], 3));
+        assert_loads(&nodes[1], 3, 3);
+        wait_until(!find(&nodes[0], 2)); /* its own entry in the pool went as well */
+}
+END_TEST
+
 START_TEST(a_stopped_pool_is_a_miss_and_what_is_here_is_served)
 {
         put(&nodes[0], 1, 1, false);
@@ -476,6 +499,7 @@ int main(void)
         tcase_add_test(tcase, what_one_node_replaces_leaves_the_memory_of_the_other);
         tcase_add_test(tcase, what_was_replaced_is_known_as_long_as_others_may_not_know);
         tcase_add_test(tcase, a_replace_does_not_wait_for_a_pool_that_is_out_of_reach);
+        tcase_add_test(tcase, a_node_that_missed_replacements_keeps_what_others_have_alone);
         tcase_add_test(tcase, a_stopped_pool_is_a_miss_and_what_is_here_is_served);
         tcase_add_test(tcase, a_restarted_node_knows_its_own_and_the_others_objects);
         tcase_add_test(tcase, a_node_whose_index_is_lost_learns_from_the_journals);

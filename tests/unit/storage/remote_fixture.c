@@ -43,6 +43,11 @@ static void on_vanished(void *user, const struct object_key *key, struct tier_pl
         };
 }
 
+static void on_missed(void *user)
+{
+        ((struct node *)user)->n_missed++;
+}
+
 static void on_ready(void *user)
 {
         ((struct node *)user)->n_ready++;
@@ -111,12 +116,13 @@ int node_try_open(struct pool_fixture *fixture, uint32_t i, struct why *why)
         ck_assert_int_eq(fake_pool_open(&node->pool, &node->driver.loop, fixture->pool), 0);
         node->options.pool = node->pool;
         node->n_appeared = node->n_vanished = node->n_ready = node->n_notices = 0;
-        node->n_layouts = 0;
+        node->n_layouts = node->n_missed = 0;
         r = remote_open(&tier, &node->driver.loop, &node->options, why);
         if (r)
                 return r;
         tier->on_appeared = on_appeared;
         tier->on_vanished = on_vanished;
+        tier->on_missed = on_missed;
         tier->on_shared_user = node;
         tier->on_ready = on_ready;
         tier->on_ready_user = node;

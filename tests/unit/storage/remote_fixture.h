@@ -30,7 +30,7 @@ struct node {
         char index[96];
         struct remote_options options;
         struct event appeared[EVENTS_MAX], vanished[EVENTS_MAX];
-        uint32_t n_appeared, n_vanished, n_ready, n_notices, n_layouts;
+        uint32_t n_appeared, n_vanished, n_ready, n_notices, n_layouts, n_missed;
         char notice[512]; /* the last one */
 };
 

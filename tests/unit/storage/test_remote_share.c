@@ -625,25 +625,30 @@ START_TEST(a_long_journal_is_compacted)
 }
 END_TEST
 
-/* Its own tiers may hold older bytes; it hears of the new ones however long it is away. */
-START_TEST(a_node_that_stores_nothing_is_waited_for_too)
+/*
+ * Node 1 stores nothing; it has read, and goes away. Node 0 replaces @old, node 2 reads that
+ * and says so, and node 0 compacts its journal.
+ */
+static void replace_behind_the_back_of_b(const struct driver_object *old, bool b_has_told)
 {
-        struct driver_object objects[ROUNDS + 2], old = driver_object(4711, 1000);
+        struct driver_object objects[ROUNDS + 2];
         struct node *c;
 
         fixture = nodes_new(3);
         a = &fixture->nodes[0];
         b = &fixture->nodes[1];
         c = &fixture->nodes[2];
-        b->options.heartbeat_s = 1;
+        b->options.heartbeat_s = b_has_told ? 1 : 1000;
         for (uint32_t i = 0; i < 3; i++)
                 node_open(fixture, i);
         objects[0] = driver_object(0, 1000);
         write_one(a, &objects[0]);
-        nodes_run_until(fixture, has_told, b);
+        nodes_settle(fixture);
+        if (b_has_told)
+                nodes_run_until(fixture, has_told, b);
         nodes_settle(fixture);
         node_close(fixture, 1);
-        a->driver.tier->ops.replaced(a->driver.tier, &old.object.key, 4711);
+        a->driver.tier->ops.replaced(a->driver.tier, &old->object.key, 4711);
         nodes_settle(fixture);
         objects[1] = driver_object(1, 1000);
         write_one(c, &objects[1]); /* it says that it has read that */
@@ -654,10 +659,38 @@ START_TEST(a_node_that_stores_nothing_is_waited_for_too)
                 nodes_settle(fixture);
         }
         ck_assert_uint_lt(fake_pool_count(fixture->pool, "journal/", NULL), ROUNDS);
+}
+
+/* Its own tiers may hold older bytes; it hears of the new ones however long it is away. */
+START_TEST(a_node_that_stores_nothing_is_waited_for_too)
+{
+        struct driver_object old = driver_object(4711, 1000);
+
+        replace_behind_the_back_of_b(&old, true);
         node_open(fixture, 1);
         nodes_settle(fixture);
         ck_assert_ptr_nonnull(node_vanished(b, &old));
         ck_assert(node_vanished(b, &old)->replaced);
+        ck_assert_uint_eq(b->n_missed, 0);
+        end();
+}
+END_TEST
+
+START_TEST(a_node_that_nobody_waited_for_is_told_that_it_missed_something)
+{
+        struct driver_object old = driver_object(4711, 1000);
+
+        replace_behind_the_back_of_b(&old, false);
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        ck_assert_ptr_null(node_vanished(b, &old));
+        ck_assert_uint_eq(b->n_missed, 1);
+        ck_assert_uint_eq(node_usage(b).entries, ROUNDS + 2);
+        /* Once. */
+        node_close(fixture, 1);
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(b->n_missed, 0);
         end();
 }
 END_TEST
@@ -710,6 +743,7 @@ int main(void)
         tcase_add_test(tcase, a_bundle_deleted_behind_everybodys_back_is_a_miss);
         tcase_add_test(tcase, a_long_journal_is_compacted);
         tcase_add_test(tcase, a_node_that_stores_nothing_is_waited_for_too);
+        tcase_add_test(tcase, a_node_that_nobody_waited_for_is_told_that_it_missed_something);
         tcase_add_test(tcase, a_node_without_a_journal_is_gone);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
