@@ -12,16 +12,19 @@
  *
  * What its operations mean beyond tier.h:
  *
- * write   TIER_E_FULL when the cap or the index leaves no room (bundles that are to be
- *         removed and not gone yet count), TIER_E_PAUSED while the pool is out of reach or
- *         full, or the index is rebuilt; on_ready follows both. -EFBIG for what fits no bundle.
- * Ends with TIER_E_CANCELLED as well when another node's copy was known first. forget  of what
- * others wrote, forgets. Of our own: on_freed comes when the entry is off the index; when that was
- * the last of a bundle, or leaves less than half of it alive, the bundle goes, and on_freed waits
- * for the first attempt to remove it: it then means room, unless the pool does not answer. So after
- * TIER_E_FULL: forget victims, best all of a prompt, until they make up the room that is missing,
- * and try again at each on_freed, or at on_ready when the pool came late. usage   used_bytes,
- * payload_bytes and objects count our own. is_own  from the place alone.
+ * write: TIER_E_FULL when the cap or the index leaves no room (bundles that are to be removed
+ * and not gone yet count), TIER_E_PAUSED while the pool is out of reach or full, the index is
+ * rebuilt, or our own journal could not be read yet; on_ready follows both. -EFBIG for what
+ * fits no bundle. Ends with TIER_E_CANCELLED as well when another node's copy was known first.
+ *
+ * forget: of what others wrote, forgets. Of our own: on_freed comes when the entry is off the
+ * index; when that was the last of a bundle, or leaves less than half of it alive, the bundle
+ * goes, and on_freed waits for the first attempt to remove it: it then means room, unless the
+ * pool does not answer. With @sync it waits for the index alone. So after TIER_E_FULL: forget
+ * victims, best all of a prompt, until they make up the room that is missing, and try again at
+ * each on_freed, or at on_ready when the pool came late.
+ *
+ * usage: used_bytes, payload_bytes and objects count our own. is_own: from the place alone.
  *
  * The pool may be slow, wrong or gone: each request has a deadline, a breaker opens after
  * repeated failure (writes are refused with TIER_E_PAUSED, reads fail at once with
@@ -69,9 +72,10 @@ struct remote_options {
 };
 
 /*
- * Opens the index (a new one, with a new node id, when it is absent or damaged: then this
- * node learns anew from the journals) and fills @ret_tier. Blocks for the index alone,
- * never for the pool. 0 or a negative errno with @why filled: the pool stays the caller's.
+ * Opens the index and fills @ret_tier. One that is absent or damaged is made anew, and learns
+ * from the journals, under the id in INDEX.node; without that file it is that of a new node.
+ * Blocks for the index alone, never for the pool. 0 or a negative errno with @why filled: the
+ * pool stays the caller's.
  */
 int remote_open(struct tier **ret_tier, uv_loop_t *loop, const struct remote_options *options,
                 struct why *why);

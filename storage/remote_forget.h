@@ -49,6 +49,9 @@ void remote_drop_entry(struct remote *remote, struct remote_entry *entry,
 /* The same; the daemon is told on the next turn. */
 void remote_vanish(struct remote *remote, struct remote_entry *entry,
                    struct database_changes *changes, bool replaced, uint64_t checksum_total);
+/* Higher tiers are told on the next turn; @place zero: it has no copy in the pool. */
+void remote_queue_vanished(struct remote *remote, const struct object_key *key,
+                           struct tier_place place, bool replaced, uint64_t checksum_total);
 void remote_tell_vanished(struct remote *remote);
 /* An own bundle of which too little is alive: it goes. */
 void remote_examine(struct remote *remote, struct remote_bundle *bundle);

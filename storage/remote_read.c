@@ -149,7 +149,10 @@ static int mismatch(const struct remote_job *job, const struct checksum_segment 
                            : checksum_first_mismatch(checksums, bytes, n);
 }
 
-/* Verified in the scratch memory: wrong bytes never get into the segments. */
+/*
+ * Verified in the scratch memory: wrong bytes never get into the segments. What is encoded is
+ * decoded into them and verified there, by take_encoded().
+ */
 static int take_raw(struct remote_job *job)
 {
         struct checksum_segment *bytes = calloc(job->n_ranges, sizeof(*bytes));

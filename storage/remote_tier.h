@@ -7,8 +7,11 @@
  *     remote_forget.c   entries and bundles that go    remote_recover.c  the start
  *     remote_journal.c  our journal                    remote_compact.c  its snapshots
  *     remote_follow.c   reading journals               remote_apply.c    what stands in them
- *     remote_index.c    records in the index           remote_rebuild.c  an index that was lost
- *     remote_breaker.c  failures, probes, bandwidth
+ *     remote_replaced.c what replacing commits said    remote_layouts.c  layouts that are kept
+ *     remote_survey.c   our bundles in the pool        remote_index.c    records in the index
+ *     remote_append.c   records of a collection        remote_beat.c     our heartbeat
+ *     remote_breaker.c  failures, probes, bandwidth    remote_scratch.c  memory of reads
+ *     remote_map.c      what memory knows              remote_gc*.c, remote_nodes.c  stand alone
  *
  * A change is made in memory (remote_map.h) and queued to the index in the same turn of the
  * loop, so that memory is never behind; who needs it to survive waits for the index.
@@ -148,9 +151,6 @@ void remote_ready(struct remote *remote);
 void remote_busy(struct remote *remote);
 void remote_idle(struct remote *remote); /* closing goes on when nothing is busy */
 
-void remote_queue_vanished(struct remote *remote, const struct object_key *key,
-                           struct tier_place place, bool replaced, uint64_t checksum_total);
-
 /* remote_open.c */
 void remote_put_meta(struct remote *remote, struct database_changes *changes);
 void remote_close(struct tier *tier, void (*on_closed)(void *user), void *user);
@@ -160,7 +160,6 @@ uint64_t remote_footprint(struct tier *tier, uint64_t raw_bytes, uint32_t n_cove
 int remote_write(struct tier *tier, struct tier_write *write);
 void remote_start_puts(struct remote *remote);
 void remote_fail_puts(struct remote *remote, int result); /* those that have not begun */
-void remote_seal_puts(struct remote *remote);             /* no bundle waits for more */
 
 /* remote_read.c */
 int remote_read(struct tier *tier, struct tier_read *read);

@@ -147,13 +147,6 @@ static void on_linger(uv_timer_t *timer)
         remote_start_puts(remote);
 }
 
-void remote_seal_puts(struct remote *remote)
-{
-        while (!TAILQ_EMPTY(&remote->open_puts))
-                seal(TAILQ_FIRST(&remote->open_puts));
-        remote_start_puts(remote);
-}
-
 static struct remote_put *new_put(struct remote *remote)
 {
         struct remote_put *put = calloc(1, sizeof(*put));
