@@ -6,11 +6,13 @@
  *   up:    waiting (for memory) -> the devices -> ready (for a helper) -> verified
  *
  * Each way has a lane of its own, so that what is loaded never waits for what is stored:
- * its own memory, and of uv's threads a bounded number, since others need them as well. An
+ * its own memory, and of uv's threads a bounded number, since others need them as well (down:
+ * those that it shares with the pool's, down_work.h). An
  * object that finds no memory on its way down is stored raw.
  *
  * Loop thread but for the two functions of helpers, who have their job to themselves.
  */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,9 +125,8 @@ int nvme_decode(struct nvme_job *job)
         return r == ENCODING_E_DAMAGED ? TIER_E_CORRUPT : r;
 }
 
-static void help(uv_work_t *work)
+static void help(struct nvme_job *job)
 {
-        struct nvme_job *job = work->data;
         uint64_t began_ns = uv_hrtime();
 
         if (job->write)
@@ -135,6 +136,21 @@ static void help(uv_work_t *work)
         else
                 job->verdict = err_raise(-ENOMEM);
         job->helped_seconds = (double)(uv_hrtime() - began_ns) / 1e9;
+}
+
+static void help_up(uv_work_t *work)
+{
+        help(work->data);
+}
+
+static struct nvme_job *job_of(struct down_work *work)
+{
+        return (struct nvme_job *)((char *)work - offsetof(struct nvme_job, down_work));
+}
+
+static void help_down(struct down_work *work)
+{
+        help(job_of(work));
 }
 
 /* ---- lanes ---- */
@@ -210,13 +226,17 @@ static bool take_memory(struct nvme_lane *lane, struct nvme_job *job)
 }
 
 static void on_helped(uv_work_t *work, int status);
+static void on_helped_down(struct down_work *work, int status);
 
 static void start_helper(struct nvme_lane *lane, struct nvme_job *job)
 {
         lane->n_working++;
         job->scratch = take_scratch(job->nvme);
         job->work.data = job;
-        uv_queue_work(job->nvme->loop, &job->work, help, on_helped);
+        if (job->write)
+                down_work_queue(job->nvme->loop, &job->down_work, help_down, on_helped_down);
+        else
+                uv_queue_work(job->nvme->loop, &job->work, help_up, on_helped);
 }
 
 static void pump(struct nvme_lane *lane)
@@ -280,6 +300,11 @@ static void on_helped(uv_work_t *work, int status)
                 nvme_verified(job);
         }
         pump(lane);
+}
+
+static void on_helped_down(struct down_work *work, int status)
+{
+        on_helped(&job_of(work)->work, status);
 }
 
 void nvme_wait_for_memory(struct nvme_job *job)

@@ -11,6 +11,7 @@
 #include <uv.h>
 
 #include "storage/database.h"
+#include "storage/down_work.h"
 #include "storage/encoding.h"
 #include "storage/io.h"
 #include "storage/segment.h"
@@ -61,6 +62,7 @@ struct nvme_job {
         int verdict;
         struct checksum_list checksums;
         uv_work_t work;
+        struct down_work down_work; /* a write's */
 
         /* Encoded objects: what lies on the disk, between it and the caller's memory. */
         bool is_encoded;

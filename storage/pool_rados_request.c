@@ -117,16 +117,21 @@ static rados_write_op_t lay_out(const struct pool_put *put)
 
 static void start_layouts(struct rados_pool *pool);
 
-static void on_worker(uv_work_t *work)
+static struct rados_request *laid_out_by(struct down_work *work)
 {
-        struct rados_request *request = work->data;
+        return (struct rados_request *)((char *)work - offsetof(struct rados_request, work));
+}
+
+static void on_worker(struct down_work *work)
+{
+        struct rados_request *request = laid_out_by(work);
 
         request->laid_out = lay_out(request->put);
 }
 
-static void on_laid_out(uv_work_t *work, int status)
+static void on_laid_out(struct down_work *work, int status)
 {
-        struct rados_request *request = work->data;
+        struct rados_request *request = laid_out_by(work);
         struct rados_pool *pool = request->op.pool;
 
         pool->n_laying_out--;
@@ -149,8 +154,7 @@ static void start_layouts(struct rados_pool *pool)
 
                 TAILQ_REMOVE(&pool->to_lay_out, request, to_lay_out);
                 request->waits_to_be_laid_out = false;
-                request->work.data = request;
-                r = uv_queue_work(pool->loop, &request->work, on_worker, on_laid_out);
+                r = down_work_queue(pool->loop, &request->work, on_worker, on_laid_out);
                 if (r < 0)
                         rados_op_fail(&request->op, pool, r, on_put);
                 else

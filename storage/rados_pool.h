@@ -23,6 +23,7 @@
 #include <uv.h>
 
 #include "base/error.h"
+#include "storage/down_work.h"
 #include "storage/pool.h"
 #include "storage/pool_rados.h"
 
@@ -87,7 +88,7 @@ struct rados_request {
         struct rados_op name_op; /* of a put */
         TAILQ_ENTRY(rados_request) to_lay_out;
         bool waits_to_be_laid_out;
-        uv_work_t work;
+        struct down_work work;
         rados_write_op_t laid_out; /* a put's operation; NULL: no memory */
         uint32_t n_waiting;        /* operations of a put */
         struct rados_listing listing;

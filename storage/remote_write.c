@@ -10,9 +10,11 @@
  * before our own journal is read: it may tell of bundles that a power loss took from the
  * index.
  */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "storage/down_work.h"
 #include "storage/encoding.h"
 #include "storage/remote_tier.h"
 
@@ -45,7 +47,7 @@ struct remote_put {
         bool is_encoded;
         int result; /* of encoding */
         struct tier_encoding_usage encoding;
-        uv_work_t work;
+        struct down_work work;
 
         struct bundle_part *parts;
         uint64_t total_bytes;
@@ -638,9 +640,14 @@ static int encode_item(struct encoding_scratch *scratch, struct item *item,
         return r == ENCODING_E_RAW ? 0 : r;
 }
 
-static void encode(uv_work_t *work)
+static struct remote_put *put_of(struct down_work *work)
 {
-        struct remote_put *put = work->data;
+        return (struct remote_put *)((char *)work - offsetof(struct remote_put, work));
+}
+
+static void encode(struct down_work *work)
+{
+        struct remote_put *put = put_of(work);
         struct encoding_scratch *scratch = encoding_scratch_new();
         uint64_t begun = uv_hrtime();
         struct item *item;
@@ -661,9 +668,9 @@ static void encode(uv_work_t *work)
         put->encoding.seconds_total = (double)(uv_hrtime() - begun) / 1e9;
 }
 
-static void on_encoded(uv_work_t *work, int status)
+static void on_encoded(struct down_work *work, int status)
 {
-        struct remote_put *put = work->data;
+        struct remote_put *put = put_of(work);
         struct remote *remote = put->remote;
         struct tier_encoding_usage *encoded = &remote->encoded;
 
@@ -686,7 +693,7 @@ static bool waits_for_encoder(const struct remote_put *put)
 
 static void begin_encoding(struct remote_put *put)
 {
-        if (!put->is_encoded || uv_queue_work(put->remote->loop, &put->work, encode, on_encoded))
+        if (!put->is_encoded || down_work_queue(put->remote->loop, &put->work, encode, on_encoded))
                 go_on(put);
         else
                 put->remote->n_encoding++;
@@ -704,7 +711,6 @@ void remote_start_puts(struct remote *remote)
                 remote->n_puts++;
                 remote_busy(remote);
                 put->parts = calloc(put->n_items, sizeof(*put->parts));
-                put->work.data = put;
                 if (!put->parts)
                         finish_put(put, err_raise(-ENOMEM));
                 else
