@@ -85,7 +85,10 @@ static void apply_stored(struct remote *remote, struct remote_node *node,
         entry = remote_map_add(&remote->map, object_key, bundle, news->part);
         if (!entry) {
                 remote->counts.entries_refused++;
-                remote_release_bundle(remote, bundle);
+                if (node->is_own && !bundle->n_entries && !bundle->bytes)
+                        remote_map_drop_bundle(&remote->map, bundle); /* the survey finds it */
+                else
+                        remote_release_bundle(remote, bundle);
                 return;
         }
         entry->raw_bytes = news->object.raw_bytes;

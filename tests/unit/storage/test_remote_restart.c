@@ -334,6 +334,31 @@ START_TEST(rebuilding_finds_what_is_missing_and_what_nobody_knows)
 }
 END_TEST
 
+/* What finds no place in a smaller index could never be read: it is removed, and counted. */
+START_TEST(rebuilding_into_a_smaller_index_keeps_what_fits)
+{
+        struct driver_object object;
+
+        use(nodes_new(1));
+        node_open(fixture, 0);
+        for (uint32_t i = 0; i < 4; i++) {
+                object = driver_object(i, 10000);
+                ck_assert_int_eq(driver_write(&a->driver, &object), 0);
+        }
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        node_lose_index(fixture, 0, false);
+        a->options.entries_max = 2;
+        node_open(fixture, 0);
+        nodes_run_until(fixture, is_rebuilt, a);
+        nodes_run_until(fixture, is_as_counted, NULL);
+        ck_assert_uint_eq(node_usage(a).entries, 2);
+        ck_assert_uint_eq(node_usage(a).own_bundles, 2);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 2);
+        nodes_free(fixture);
+}
+END_TEST
+
 START_TEST(a_node_that_lost_its_name_too_begins_as_another)
 {
         struct driver_object object = driver_object(1, 10000);
@@ -705,6 +730,7 @@ int main(void)
         tcase_add_test(tcase, a_node_that_lost_its_index_owns_its_bundles_all_the_same);
         tcase_add_test(tcase, rebuilding_survives_a_pool_that_fails_on_the_way);
         tcase_add_test(tcase, rebuilding_finds_what_is_missing_and_what_nobody_knows);
+        tcase_add_test(tcase, rebuilding_into_a_smaller_index_keeps_what_fits);
         tcase_add_test(tcase, a_node_that_lost_its_name_too_begins_as_another);
         tcase_add_test(tcase, an_index_of_another_node_is_refused);
         tcase_add_test(tcase, a_damaged_index_is_made_anew);
