@@ -252,7 +252,7 @@ static void on_slice(uv_idle_t *slice)
                 }
                 remote->counts.journal_segments_read++;
                 follow->node->was_unreadable = false;
-                if (follow->news[0].kind == JOURNAL_SNAPSHOT)
+                if (follow->n_news && follow->news[0].kind == JOURNAL_SNAPSHOT)
                         follow->node->gap_at = 0;
                 remote_replaced_trim(remote, &changes);
                 pass_segment(follow, &changes);
