@@ -75,6 +75,26 @@ struct batch *batch_find(struct kvt__bridge *bridge, uint64_t id)
         return NULL;
 }
 
+/* ---- leases that are not wanted ---- */
+
+void bridge_give_back(struct kvt__bridge *bridge, uint16_t kind, uint64_t set,
+                      const uint64_t *leases, uint32_t n)
+{
+        for (uint32_t first = 0, end; first < n; first = end) {
+                struct wire_batch fixed = {.set = set};
+                struct message_builder builder;
+
+                end = n - first > BATCH_MAX ? first + BATCH_MAX : n;
+                fixed.total = end - first;
+                message_header_init(&fixed.header, kind, ++bridge->last_own | BRIDGE_OWN_REQUEST,
+                                    bridge->session, bridge->boot_id);
+                message_builder_init(&builder, bridge->own, &fixed, sizeof(fixed));
+                message_append(&builder, leases + first, (end - first) * sizeof(*leases),
+                               end - first);
+                bridge_say(bridge, builder.buffer, builder.length);
+        }
+}
+
 /* ---- the end ---- */
 
 static void batch_free(struct batch *batch)

@@ -60,8 +60,9 @@ struct bridge_request {
         uint32_t failure;   /* COMMIT: of batches that the daemon was not told of */
         uint32_t n;         /* of the request */
         uint64_t set;
-        uint64_t target;        /* CANCEL */
-        uint64_t answer_cancel; /* a CANCEL that is answered after this */
+        uint64_t target; /* CANCEL */
+        STAILQ_HEAD(, bridge_request) cancels; /* of this, answered when it ends; owned */
+        STAILQ_ENTRY(bridge_request) cancel_link;
         uint64_t *leases;       /* COMMIT, ABORT, RELEASE: by index */
         struct digest *digests; /* FIND: by index */
         struct kvt__outbox held; /* COMMIT: its parts, and a CANCEL behind them */
@@ -170,7 +171,10 @@ struct bridge_request *bridge_request_find(struct kvt__bridge *bridge, uint64_t 
 /* The one of that id, or a new one. NULL: out of memory; the connection has failed. */
 struct bridge_request *bridge_request_get(struct kvt__bridge *bridge, uint64_t id, uint16_t kind,
                                           uint32_t n);
-/* Answered in full: sends the answer to a cancel that waits for it, and frees it. */
+/* @cancel is answered by bridge_request_end() of @target. */
+void bridge_request_cancel_after(struct kvt__bridge *bridge, struct bridge_request *cancel,
+                                 struct bridge_request *target);
+/* Answered in full: sends the answers to the cancels that wait for it, and frees it. */
 void bridge_request_end(struct kvt__bridge *bridge, struct bridge_request *request);
 void bridge_requests_free(struct kvt__bridge *bridge);
 

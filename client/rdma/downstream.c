@@ -204,10 +204,11 @@ static void on_cancelled(struct kvt__bridge *bridge, struct bridge_request *requ
         struct bridge_request *target = bridge_request_find(bridge, request->target);
 
         /* The daemon is done with the target, but bytes of it are still on their way. */
-        if (target && target->n_moving)
-                target->answer_cancel = request->id;
-        else
-                bridge_tell(bridge, header, header->length, -1);
+        if (target && target->n_moving) {
+                bridge_request_cancel_after(bridge, request, target);
+                return;
+        }
+        bridge_tell(bridge, header, header->length, -1);
         bridge_request_end(bridge, request);
 }
 

@@ -26,6 +26,12 @@ static bool names_leases(uint16_t kind)
 
 static void request_free(struct bridge_request *request)
 {
+        struct bridge_request *cancel;
+
+        while ((cancel = STAILQ_FIRST(&request->cancels))) {
+                STAILQ_REMOVE_HEAD(&request->cancels, cancel_link);
+                free(cancel);
+        }
         kvt__outbox_clear(&request->held);
         free(request->leases);
         free(request->digests);
@@ -42,6 +48,7 @@ struct bridge_request *bridge_request_get(struct kvt__bridge *bridge, uint64_t i
         request = calloc(1, sizeof(*request));
         if (request) {
                 STAILQ_INIT(&request->held.packets);
+                STAILQ_INIT(&request->cancels);
                 if (names_leases(kind))
                         request->leases = calloc(n, sizeof(*request->leases));
                 else if (kind == WIRE_FIND)
@@ -61,17 +68,25 @@ struct bridge_request *bridge_request_get(struct kvt__bridge *bridge, uint64_t i
         return request;
 }
 
+void bridge_request_cancel_after(struct kvt__bridge *bridge, struct bridge_request *cancel,
+                                 struct bridge_request *target)
+{
+        RB_REMOVE(bridge_requests, &bridge->requests, cancel);
+        STAILQ_INSERT_TAIL(&target->cancels, cancel, cancel_link);
+}
+
 void bridge_request_end(struct kvt__bridge *bridge, struct bridge_request *request)
 {
-        uint64_t cancel = request->answer_cancel;
+        const struct bridge_request *cancel;
 
         RB_REMOVE(bridge_requests, &bridge->requests, request);
+        STAILQ_FOREACH(cancel, &request->cancels, cancel_link) {
+                bridge_result_begin(bridge, cancel->id);
+                bridge_result_add(bridge, &(struct wire_result_item){.status = KVT_WIRE_OK}, NULL,
+                                  NULL);
+                bridge_result_end(bridge, false);
+        }
         request_free(request);
-        if (!cancel)
-                return;
-        bridge_result_begin(bridge, cancel);
-        bridge_result_add(bridge, &(struct wire_result_item){.status = KVT_WIRE_OK}, NULL, NULL);
-        bridge_result_end(bridge, false);
 }
 
 void bridge_requests_free(struct kvt__bridge *bridge)

@@ -25,6 +25,22 @@ static void send_held(struct kvt__bridge *bridge, struct bridge_request *request
         kvt__outbox_clear(&request->held);
 }
 
+/* The daemon will not hear of those behind what is held: they are answered after it. */
+static void keep_held_cancels(struct kvt__bridge *bridge, struct bridge_request *request)
+{
+        const struct kvt__packet *packet;
+
+        STAILQ_FOREACH(packet, &request->held.packets, link) {
+                const struct wire_header *header = (const void *)packet->bytes;
+                struct bridge_request *cancel = NULL;
+
+                if (header->kind == WIRE_CANCEL)
+                        cancel = bridge_request_find(bridge, header->request);
+                if (cancel)
+                        bridge_request_cancel_after(bridge, cancel, request);
+        }
+}
+
 /* The daemon has not been told of some bytes: nothing of it can be committed. */
 static void fail_commit(struct kvt__bridge *bridge, struct bridge_request *request)
 {
@@ -39,6 +55,7 @@ static void fail_commit(struct kvt__bridge *bridge, struct bridge_request *reque
                 bridge_result_add(bridge, &item, NULL, NULL);
         }
         bridge_result_end(bridge, false);
+        keep_held_cancels(bridge, request);
         bridge_request_end(bridge, request);
 }
 
