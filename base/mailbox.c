@@ -75,8 +75,12 @@ size_t mailbox_run(struct mailbox *mailbox)
 
         for (struct job *job = take_all(mailbox); job; job = next, n++) {
                 next = job->next;
-                /* Cleared first: a post from now on means that the job has to run again. */
-                atomic_store_explicit(&job->is_posted, false, memory_order_release);
+                /*
+                 * Cleared first: a post from now on means that the job has to run again. By an
+                 * exchange: what was written before a post that found it waiting is seen by
+                 * this run. A mere store could be seen by others after what the run reads.
+                 */
+                atomic_exchange_explicit(&job->is_posted, false, memory_order_acq_rel);
                 job->run(job);
         }
         return n;

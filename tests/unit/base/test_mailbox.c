@@ -2,6 +2,7 @@
 #include <check.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "base/mailbox.h"
@@ -97,28 +98,36 @@ START_TEST(a_job_may_post_itself_and_runs_at_the_next_call)
 }
 END_TEST
 
-/* Each post after the last run is followed by a run. */
+/* Every post is followed by a run that sees what was written before it. */
 struct counter {
         struct job job;
         struct mailbox mailbox;
         atomic_int n_posts;
-        int n_seen;
+        atomic_int n_seen;
 };
 
 static void run_counter(struct job *job)
 {
         struct counter *counter = job_owner(job, struct counter, job);
 
-        counter->n_seen = atomic_load(&counter->n_posts);
+        /* Orders nothing: that is the mailbox's part. */
+        atomic_store_explicit(&counter->n_seen,
+                              atomic_load_explicit(&counter->n_posts, memory_order_relaxed),
+                              memory_order_relaxed);
 }
 
+/* Each post is as good as the last one: nothing but its own run shows what it tells. */
 static void *post_many(void *argument)
 {
         struct counter *counter = argument;
 
-        for (int i = 0; i < MANY; i++) {
-                atomic_fetch_add(&counter->n_posts, 1);
+        for (int i = 1; i <= MANY; i++) {
+                atomic_store_explicit(&counter->n_posts, i, memory_order_relaxed);
                 mailbox_post(&counter->mailbox, &counter->job);
+                /* Some come while the job of the one before is about to run. */
+                while (i % 4 == 0 &&
+                       atomic_load_explicit(&counter->n_seen, memory_order_relaxed) != i)
+                        sched_yield();
         }
         return NULL;
 }
@@ -133,6 +142,7 @@ START_TEST(no_post_of_another_thread_is_lost)
         fd.fd = counter.mailbox.fd;
         ck_assert_int_eq(pthread_create(&thread, NULL, post_many, &counter), 0);
         while (counter.n_seen < MANY) {
+                /* A post that is lost is waited for in vain. */
                 ck_assert_int_eq(poll(&fd, 1, 10000), 1);
                 mailbox_run(&counter.mailbox);
         }
