@@ -62,9 +62,12 @@ void rdma_credit_taken(struct rdma_credit *credit)
         credit->taken++;
 }
 
-void rdma_credit_nudged(struct rdma_credit *credit)
+int rdma_credit_nudged(struct rdma_credit *credit)
 {
+        if (credit->owes_echo)
+                return RDMA_CREDIT_E_INVALID;
         credit->owes_echo = true;
+        return 0;
 }
 
 int rdma_credit_echoed(struct rdma_credit *credit)

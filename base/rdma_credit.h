@@ -65,8 +65,9 @@ int rdma_credit_received(struct rdma_credit *credit);
 /* Its buffer is posted again. */
 void rdma_credit_taken(struct rdma_credit *credit);
 
-/* A NUDGE or an ECHO came in. rdma_credit_echoed(): 0, or _E_INVALID when none was owed. */
-void rdma_credit_nudged(struct rdma_credit *credit);
+/* A NUDGE or an ECHO came in. 0, or _E_INVALID: the last NUDGE's ECHO has not been sent yet, or
+ * no ECHO is owed to us. */
+int rdma_credit_nudged(struct rdma_credit *credit);
 int rdma_credit_echoed(struct rdma_credit *credit);
 
 /* Is a NUDGE due? Sending it is rdma_credit_nudge(). */

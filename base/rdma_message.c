@@ -270,12 +270,13 @@ static void take_greeting(struct rdma_slot *slot)
 static void take_control(struct rdma_slot *slot, uint16_t kind)
 {
         struct rdma_connection *connection = slot->connection;
+        struct rdma_credit *credit = &connection->credit;
 
         /* Before it is answered: the answer lets the peer send the next. */
         post_again(slot);
-        if (kind == RDMA_FRAME_NUDGE)
-                rdma_credit_nudged(&connection->credit);
-        else if (rdma_credit_echoed(&connection->credit))
+        if (kind == RDMA_FRAME_NUDGE && rdma_credit_nudged(credit))
+                break_by_rules(connection, "a NUDGE before the ECHO of the last");
+        else if (kind == RDMA_FRAME_ECHO && rdma_credit_echoed(credit))
                 break_by_rules(connection, "an ECHO of nothing");
 }
 

@@ -96,14 +96,14 @@ static void take_failure(struct rdma_connection *connection, const struct ibv_wc
                                       status);
 }
 
-/* False: nothing is left, or the queue has gone. */
-static bool poll_once(struct rdma_connection *connection)
+/* How many; 0: nothing is left, or the queue has gone. */
+static int poll_once(struct rdma_connection *connection)
 {
         struct ibv_wc completions[POLLED_AT_ONCE];
         int n;
 
         if (connection->state == RDMA_CONNECTION_BROKEN)
-                return false;
+                return 0;
         n = ibv_poll_cq(connection->cq, POLLED_AT_ONCE, completions);
         if (n < 0)
                 rdma_connection_break(connection, RDMA_END_DEVICE, "polling a completion queue");
@@ -113,11 +113,13 @@ static bool poll_once(struct rdma_connection *connection)
                 else
                         take_failure(connection, &completions[i]);
         }
-        return n > 0;
+        return n > 0 ? n : 0;
 }
 
 void rdma_queue_poll(struct rdma_connection *connection)
 {
+        int n = 0, now;
+
         if (!connection->cq)
                 return;
         /* Asked for before the last look: what comes after it rings. */
@@ -125,7 +127,10 @@ void rdma_queue_poll(struct rdma_connection *connection)
                 rdma_connection_break(connection, RDMA_END_DEVICE, "asking for a completion event");
                 return;
         }
-        while (poll_once(connection))
+        /* Behind as many as the queue holds is only what will ring: others have their turn. */
+        while (n <= connection->cq->cqe && (now = poll_once(connection)) > 0) {
+                n += now;
                 rdma_queue_pump(connection);
+        }
         rdma_queue_pump(connection);
 }

@@ -48,7 +48,7 @@ static void take_credit(struct rdma_credit *credit, const struct rdma_frame *fra
         if (rdma_credit_returned(credit, frame->returned))
                 return;
         if (frame->kind == RDMA_FRAME_NUDGE)
-                rdma_credit_nudged(credit);
+                (void)rdma_credit_nudged(credit);
         else if (frame->kind == RDMA_FRAME_ECHO)
                 (void)rdma_credit_echoed(credit);
         else if (!rdma_credit_received(credit))

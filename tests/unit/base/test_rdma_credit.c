@@ -79,7 +79,7 @@ static bool receive(struct model *model, uint64_t now)
         }
         model->n_buffers++;
         if (frame.kind == NUDGE)
-                rdma_credit_nudged(&model->credit);
+                ck_assert_int_eq(rdma_credit_nudged(&model->credit), 0);
         else
                 ck_assert_int_eq(rdma_credit_echoed(&model->credit), 0);
         return true;
@@ -228,6 +228,9 @@ START_TEST(a_peer_that_breaks_the_rules_is_found_out)
         ck_assert_int_eq(rdma_credit_returned(credit, 1), RDMA_CREDIT_E_INVALID);
         /* An echo of nothing. */
         ck_assert_int_eq(rdma_credit_echoed(credit), RDMA_CREDIT_E_INVALID);
+        /* Nudges without waiting for the echo. */
+        ck_assert_int_eq(rdma_credit_nudged(credit), 0);
+        ck_assert_int_eq(rdma_credit_nudged(credit), RDMA_CREDIT_E_INVALID);
         /* Beyond its credits, though buffers be posted again: it was not told. */
         for (uint32_t i = 0; i < CREDITS; i++) {
                 ck_assert_int_eq(rdma_credit_received(credit), 0);
