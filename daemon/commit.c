@@ -455,9 +455,10 @@ static void commit_set(struct session *session, struct assembly *assembly)
                         count(session, status);
                         answer_status(&answer, i, status);
                 }
-                /* GONE: there is none. After INVALID nothing has changed. */
-                if (status != KVT_WIRE_GONE && status != KVT_WIRE_INVALID) {
-                        note_stale_set(session, set);
+                /* After INVALID nothing has changed. */
+                if (set && status != KVT_WIRE_INVALID) {
+                        if (status != KVT_WIRE_GONE)
+                                note_stale_set(session, set);
                         set_end(&session->daemon->leases, set);
                         acquires_reservation_ended(session->daemon);
                 }

@@ -313,16 +313,20 @@ void store_reserve(struct session *session, const struct wire_batch *batch)
 
 /* ---- abort ---- */
 
-static uint32_t abort_one(struct session *session, uint64_t id)
+static uint32_t abort_one(struct session *session, uint64_t id, bool is_member_only)
 {
         struct lease *lease = lease_find(&session->daemon->leases, session, id);
+        uint64_t set;
 
         if (!lease || lease->kind == LEASE_READ)
                 return KVT_WIRE_GONE;
-        if (lease->set)
+        set = lease->set && is_member_only ? lease->set->id : 0;
+        if (lease->set && !is_member_only)
                 set_end(&session->daemon->leases, lease->set);
         else
                 lease_end(&session->daemon->leases, lease);
+        if (set)
+                end_set_without_writers(session, set);
         acquires_reservation_ended(session->daemon);
         return KVT_WIRE_OK;
 }
@@ -331,6 +335,7 @@ void store_abort(struct session *session, const struct wire_batch *batch)
 {
         /* Behind the first part it may be this abort that has ended the set. */
         bool of_set = batch->set && (batch->first || set_find(session, batch->set));
+        bool is_member_only = batch->flags & WIRE_ABORT_MEMBERS;
         struct message_cursor cursor;
         struct answer answer;
         uint32_t index = batch->first;
@@ -346,7 +351,7 @@ void store_abort(struct session *session, const struct wire_batch *batch)
                 if (!found && of_set && !set_find(session, batch->set))
                         status = KVT_WIRE_OK;
                 else
-                        status = abort_one(session, lease);
+                        status = abort_one(session, lease, is_member_only);
                 count(session, METRICS_ABORT, status);
                 answer_status(&answer, index, status);
         }

@@ -190,12 +190,16 @@ static int check_batch(struct check *check)
         const struct wire_batch *batch = (const void *)check->packet;
         uint16_t kind = batch->header.kind;
         bool reads = kind == WIRE_ACQUIRE || kind == WIRE_ADOPT || kind == WIRE_PREFETCH;
-        uint32_t known = WIRE_ACQUIRE_WAIT | WIRE_ACQUIRE_PARTIAL | WIRE_ACQUIRE_CHECKSUMS |
-                         WIRE_ACQUIRE_RESIDENT;
+        uint32_t known = 0;
 
         if (kind == WIRE_PREFETCH)
                 known = WIRE_PREFETCH_WAIT;
-        check_flags(check, "part", 0, batch->flags, reads ? known : 0);
+        else if (reads)
+                known = WIRE_ACQUIRE_WAIT | WIRE_ACQUIRE_PARTIAL | WIRE_ACQUIRE_CHECKSUMS |
+                        WIRE_ACQUIRE_RESIDENT;
+        else if (kind == WIRE_ABORT)
+                known = WIRE_ABORT_MEMBERS;
+        check_flags(check, "part", 0, batch->flags, known);
         if (batch->set && kind != WIRE_RESERVE && kind != WIRE_COMMIT && kind != WIRE_ABORT)
                 return invalid(check, "set is %llu, expected 0", (unsigned long long)batch->set);
         if (batch->timeout_ns && !(reads && batch->flags & WIRE_ACQUIRE_WAIT))

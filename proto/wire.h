@@ -169,7 +169,7 @@ struct wire_batch {
         uint64_t set;         /* RESERVE, COMMIT, ABORT: 0, or the set they belong to */
         uint64_t timeout_ns;  /* ACQUIRE, PREFETCH with WAIT: how long to wait; else 0 */
         uint32_t layout;      /* RESERVE, ACQUIRE, ADOPT, MARK, PREFETCH, FIND; else 0 */
-        uint32_t flags;       /* WIRE_ACQUIRE_*, WIRE_PREFETCH_*; else 0 */
+        uint32_t flags;       /* WIRE_ACQUIRE_*, WIRE_PREFETCH_*, WIRE_ABORT_*; else 0 */
         uint32_t first;       /* index of the first item within the request */
         uint32_t total;       /* items of the whole request */
 };
@@ -214,6 +214,9 @@ struct wire_commit_item {
 _Static_assert(sizeof(struct wire_commit_item) == 16, "wire_commit_item");
 
 /* ABORT and RELEASE: items are u64 leases. */
+
+/* wire_batch.flags of ABORT */
+#define WIRE_ABORT_MEMBERS (1u << 0) /* of a set only these end, as if never granted */
 
 /*
  * ACQUIRE, ADOPT, PREFETCH: each item is followed at once by its n_runs runs of pages. None:

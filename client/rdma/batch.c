@@ -77,11 +77,11 @@ struct batch *batch_find(struct kvt__bridge *bridge, uint64_t id)
 
 /* ---- leases that are not wanted ---- */
 
-void bridge_give_back(struct kvt__bridge *bridge, uint16_t kind, uint64_t set,
+void bridge_give_back(struct kvt__bridge *bridge, uint16_t kind, uint64_t set, uint32_t flags,
                       const uint64_t *leases, uint32_t n)
 {
         for (uint32_t first = 0, end; first < n; first = end) {
-                struct wire_batch fixed = {.set = set};
+                struct wire_batch fixed = {.set = set, .flags = flags};
                 struct message_builder builder;
 
                 end = n - first > BATCH_MAX ? first + BATCH_MAX : n;
@@ -137,7 +137,7 @@ static void report_fetched(struct batch *batch)
                 bridge_result_add(bridge, &member->item, &extent, member->pieces);
         }
         if (n_lost)
-                bridge_give_back(bridge, WIRE_RELEASE, 0, lost, n_lost);
+                bridge_give_back(bridge, WIRE_RELEASE, 0, 0, lost, n_lost);
         bridge_result_end(bridge, request->n_moving || !request->is_answered);
         if (!request->n_moving && request->is_answered)
                 bridge_request_end(bridge, request);

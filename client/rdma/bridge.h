@@ -195,8 +195,8 @@ void batches_drop(struct kvt__bridge *bridge);
 struct batch *batch_find(struct kvt__bridge *bridge, uint64_t id);
 void batch_answered(struct batch *batch, const struct wire_header *header);
 
-/* Gives leases back to the daemon; of a reservation: ABORT with its set. */
-void bridge_give_back(struct kvt__bridge *bridge, uint16_t kind, uint64_t set,
+/* Gives leases back to the daemon; of a reservation: ABORT with its set, and WIRE_ABORT_*. */
+void bridge_give_back(struct kvt__bridge *bridge, uint16_t kind, uint64_t set, uint32_t flags,
                       const uint64_t *leases, uint32_t n);
 
 /* The bytes of a COMMIT are there, or will not be. */

@@ -96,12 +96,14 @@ static void add_fetch(struct grants *grants, struct room *room, const struct wir
                 room_end(&grants->bridge->rooms, room);
 }
 
+/* The others of its set have their rooms. */
 static void give_back_one(struct grants *grants, uint64_t lease)
 {
-        bool is_reserve = grants->request->kind == WIRE_RESERVE;
-
-        bridge_give_back(grants->bridge, is_reserve ? WIRE_ABORT : WIRE_RELEASE,
-                         is_reserve ? grants->request->set : 0, &lease, 1);
+        if (grants->request->kind == WIRE_RESERVE)
+                bridge_give_back(grants->bridge, WIRE_ABORT, grants->request->set,
+                                 WIRE_ABORT_MEMBERS, &lease, 1);
+        else
+                bridge_give_back(grants->bridge, WIRE_RELEASE, 0, 0, &lease, 1);
 }
 
 static void take_lease(struct grants *grants, const struct wire_result_item *item,

@@ -44,7 +44,7 @@ static void keep_held_cancels(struct kvt__bridge *bridge, struct bridge_request 
 /* The daemon has not been told of some bytes: nothing of it can be committed. */
 static void fail_commit(struct kvt__bridge *bridge, struct bridge_request *request)
 {
-        bridge_give_back(bridge, WIRE_ABORT, request->set, request->leases, request->n);
+        bridge_give_back(bridge, WIRE_ABORT, request->set, 0, request->leases, request->n);
         bridge_result_begin(bridge, request->id);
         for (uint32_t i = 0; i < request->n; i++) {
                 struct room *room = room_find(&bridge->rooms, bridge->era, request->leases[i]);

@@ -360,6 +360,45 @@ START_TEST(an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else)
 }
 END_TEST
 
+/* The first of them: as many as the buffer holds. */
+START_TEST(a_member_without_room_in_the_buffer_costs_the_set_nothing)
+{
+        static struct kvt_object objects[MANY];
+        const unsigned n_held = MIB / 12288;
+        struct kvt_call call = waited();
+        struct kvt_session *session;
+        uint64_t id;
+
+        start(NULL);
+        session = open_small(MIB);
+        call.set = 7;
+        name_many(objects);
+        wait_for(session, kvt_reserve(session, &call, objects, n_held + 3, &id), &id);
+        for (unsigned i = 0; i < n_held + 3; i++)
+                ck_assert_int_eq(objects[i].status, i < n_held ? KVT_OK : KVT_BUSY);
+        daemon_wait_number(&fixture, "host.leased_bytes", n_held * 12288);
+        for (unsigned i = 0; i < n_held; i++)
+                content_fill(objects[i].segments[0].address, 0, objects[i].bytes, 1000 + i, 1);
+        ck_assert_int_eq(
+                wait_for(session, kvt_commit(session, &call, objects, n_held, &id), &id).status,
+                KVT_OK);
+        expect_nothing_held();
+        /* All have gone into the host tier together. */
+        call.set = 0;
+        name_many(objects);
+        ck_assert_int_eq(
+                wait_for(session, kvt_acquire(session, &call, objects, n_held, &id), &id).status,
+                KVT_OK);
+        for (unsigned i = 0; i < n_held; i++)
+                ck_assert(content_is(objects[i].segments[0].address, 0, objects[i].bytes, 1000 + i,
+                                     1));
+        wait_for(session, kvt_release(session, &call, objects, n_held, &id), &id);
+        expect_nothing_held();
+        kvt_close(session);
+        stop();
+}
+END_TEST
+
 /* ---- places ---- */
 
 static uint32_t commit_one(struct remote_client *client, struct wire_object *object)
@@ -626,6 +665,7 @@ int main(void)
                 a_batch_takes_few_messages,
                 a_match_shows_what_was_looked_for,
                 an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else,
+                a_member_without_room_in_the_buffer_costs_the_set_nothing,
                 bytes_come_once_and_before_the_commit,
                 a_place_that_is_not_granted_ends_the_session_and_no_other,
                 places_are_for_remote_sessions,

@@ -220,6 +220,57 @@ START_TEST(the_abort_of_a_set_is_ok_once_and_gone_when_it_was_committed)
 }
 END_TEST
 
+START_TEST(an_abort_of_members_leaves_the_set_to_the_others)
+{
+        struct wire_object objects[] = {wire_object(1, 4 * KIB), wire_object(2, 4 * KIB)};
+        struct wire_batch batch = {.set = 7, .flags = WIRE_ABORT_MEMBERS, .total = 1};
+        struct message_builder builder;
+        struct wire_client *client;
+        _Alignas(8) uint8_t packet[128];
+
+        daemon_fixture_init(&fixture, NULL);
+        client = open_client();
+        wire_client_reserve(client, 7, objects, 2);
+        batch.header = wire_client_header(client, WIRE_ABORT);
+        message_builder_init(&builder, packet, &batch, sizeof(batch));
+        ck_assert(!message_append(&builder, &objects[1].lease, sizeof(objects[1].lease), 1));
+        ck_assert(wire_client_send(client, packet, builder.length));
+        wire_client_finish(client, batch.header.request, NULL, &objects[1], 1);
+        ck_assert_uint_eq(objects[1].status, KVT_WIRE_OK);
+        ck_assert_uint_eq(daemon_number(&fixture, "leases"), 1);
+        wire_client_write(client, &objects[0]);
+        wire_client_end(client, WIRE_COMMIT, 7, objects, 1);
+        ck_assert_uint_eq(objects[0].status, KVT_WIRE_OK);
+        expect_nothing_leased();
+        ck_assert_uint_eq(wire_client_get(client, &objects[0]), KVT_WIRE_OK);
+        close_client(client);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
+START_TEST(a_commit_that_names_what_has_ended_ends_the_set)
+{
+        struct wire_object objects[] = {wire_object(1, 4 * KIB), wire_object(2, 4 * KIB)};
+        struct wire_object ended;
+        struct wire_client *client;
+
+        daemon_fixture_init(&fixture, NULL);
+        client = open_client();
+        wire_client_reserve(client, 7, &objects[0], 1);
+        ended = objects[0];
+        wire_client_end(client, WIRE_ABORT, 7, &ended, 1);
+        ck_assert_uint_eq(ended.status, KVT_WIRE_OK);
+        wire_client_reserve(client, 7, &objects[1], 1);
+        wire_client_write(client, &objects[1]);
+        wire_client_end(client, WIRE_COMMIT, 7, objects, 2);
+        for (unsigned i = 0; i < 2; i++)
+                ck_assert_uint_eq(objects[i].status, KVT_WIRE_GONE);
+        expect_nothing_leased();
+        close_client(client);
+        daemon_fixture_deinit(&fixture);
+}
+END_TEST
+
 /* ---- acquire and adopt ---- */
 
 START_TEST(an_object_named_many_times_is_promoted_once)
@@ -360,6 +411,8 @@ int main(void)
                 a_cancel_is_answered_after_the_commit_that_it_names,
                 a_session_that_goes_before_its_commit_is_answered_is_freed,
                 the_abort_of_a_set_is_ok_once_and_gone_when_it_was_committed,
+                an_abort_of_members_leaves_the_set_to_the_others,
+                a_commit_that_names_what_has_ended_ends_the_set,
                 an_object_named_many_times_is_promoted_once,
                 an_adopt_may_name_objects_in_any_order,
                 no_session_has_more_than_256_acquires_waiting,

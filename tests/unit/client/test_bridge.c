@@ -301,6 +301,26 @@ START_TEST(cancels_that_wait_go_with_the_connection)
 }
 END_TEST
 
+/* ---- rooms ---- */
+
+START_TEST(what_finds_no_room_leaves_the_rest_of_its_set_alone)
+{
+        const struct note *abort;
+
+        reserve(1, 7, 2);
+        daemon_grants(1, 2, 40 * ROOM_UNIT);
+        abort = last(&said);
+        ck_assert_uint_eq(abort->header.kind, WIRE_ABORT);
+        ck_assert_uint_eq(abort->header.n_items, 1);
+        ck_assert_uint_eq(abort->set, 7);
+        ck_assert_uint_eq(abort->flags, WIRE_ABORT_MEMBERS);
+        ck_assert_uint_eq(last(&told)->n_ok, 1);
+        ck_assert_uint_eq(last(&told)->status, KVT_WIRE_BUSY);
+        ck_assert_ptr_nonnull(room_find(&bridge.rooms, 1, 1));
+        ck_assert_ptr_null(room_find(&bridge.rooms, 1, 2));
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("client/bridge");
@@ -312,6 +332,7 @@ int main(void)
         tcase_add_test(all, each_cancel_of_an_acquire_is_answered_when_its_bytes_are_there);
         tcase_add_test(all, a_cancel_behind_a_commit_that_fails_is_answered);
         tcase_add_test(all, cancels_that_wait_go_with_the_connection);
+        tcase_add_test(all, what_finds_no_room_leaves_the_rest_of_its_set_alone);
         suite_add_tcase(suite, all);
         runner = srunner_create(suite);
         srunner_run_all(runner, CK_NORMAL);
