@@ -40,6 +40,7 @@ struct move_batch {
 struct session_mover {
         TAILQ_HEAD(, move) waiting;
         uint32_t n_moving;
+        uint32_t n_items; /* of messages that are not answered yet */
 };
 
 /* ---- the end of a move ---- */
@@ -68,6 +69,7 @@ static void answer_batch(struct move_batch *batch)
 
         if (--batch->n_left)
                 return;
+        session->mover->n_items -= batch->n;
         answer_begin(&answer, session, batch->request);
         for (uint32_t i = 0; i < batch->n; i++)
                 answer_status(&answer, batch->first + i, batch->moves[i].status);
@@ -260,6 +262,12 @@ static void refuse_all(struct session *session, const struct wire_batch *batch, 
         answer_end(&answer, batch->header.flags & WIRE_MORE);
 }
 
+/* Each object that a client is honest about has a lease. */
+static bool has_room(struct session *session, uint32_t n)
+{
+        return session->mover->n_items + n <= session->daemon->config.session.leases_max;
+}
+
 void mover_request(struct session *session, const struct wire_batch *message)
 {
         uint32_t n = message->header.n_items;
@@ -271,11 +279,20 @@ void mover_request(struct session *session, const struct wire_batch *message)
                 refuse_all(session, message, KVT_WIRE_INVALID);
                 return;
         }
-        batch = mover_of(session) ? calloc(1, sizeof(*batch) + n * sizeof(batch->moves[0])) : NULL;
+        if (!mover_of(session)) {
+                refuse_all(session, message, KVT_WIRE_NO_MEMORY);
+                return;
+        }
+        if (!has_room(session, n)) {
+                refuse_all(session, message, KVT_WIRE_BUSY);
+                return;
+        }
+        batch = calloc(1, sizeof(*batch) + n * sizeof(batch->moves[0]));
         if (!batch) {
                 refuse_all(session, message, KVT_WIRE_NO_MEMORY);
                 return;
         }
+        session->mover->n_items += n;
         session->n_refs++;
         batch->session = session;
         batch->request = message->header.request;

@@ -10,8 +10,9 @@
  *
  * At most MOVER_FLIGHT objects of a session are on the way at a time, in the order of the
  * requests, so that the deadline of each is for its own bytes. A request is answered when all
- * of its part's objects are done. A move holds its copy, not its lease: leases may end under it.
- * Loop thread only.
+ * of its part's objects are done. Objects of requests that are not answered yet are at most as
+ * many as the session may have leases: BUSY beyond. A move holds its copy, not its lease: leases
+ * may end under it. Loop thread only.
  */
 #pragma once
 

@@ -30,6 +30,7 @@
 static struct daemon_fixture fixture;
 static char address[64], secret[128];
 static unsigned port;
+static const char *setting; /* one more of the daemon's */
 
 /* Where the daemon listens: the guest of tests/rdma has devices of its own. */
 static const char *host(void)
@@ -51,8 +52,8 @@ static void write_secret(const char *text)
 static void start(const struct daemon_options *given)
 {
         static char listen_at[64], secret_at[160], metrics_at[64];
-        static const char *const overrides[] = {listen_at, secret_at, metrics_at,
-                                                "rdma.allow=127.0.0.1,10.1.0.0/24", NULL};
+        static const char *overrides[] = {listen_at, secret_at, metrics_at,
+                                          "rdma.allow=127.0.0.1,10.1.0.0/24", NULL, NULL};
         struct daemon_options options = given ? *given : (struct daemon_options){0};
 
         port = 20000 + (unsigned)getpid() % 10000 * 2;
@@ -61,6 +62,7 @@ static void start(const struct daemon_options *given)
         snprintf(listen_at, sizeof(listen_at), "rdma.listen=%s:%u", host(), port);
         snprintf(secret_at, sizeof(secret_at), "rdma.secret=%s", secret);
         snprintf(metrics_at, sizeof(metrics_at), "metrics.listen=127.0.0.1:%u", port + 1);
+        overrides[4] = setting;
         options.overrides = overrides;
         options.keeps_fds = true; /* the module stays loaded */
         write_secret("default of-nobody-elses-business\n");
@@ -447,6 +449,41 @@ START_TEST(bytes_come_once_and_before_the_commit)
 }
 END_TEST
 
+START_TEST(no_more_is_fetched_at_once_than_may_be_leased)
+{
+        struct remote_client *client = calloc(1, sizeof(*client));
+        struct wire_object object = wire_object(3, 5000);
+        uint64_t place;
+
+        setting = "session.leases_max=4";
+        start(NULL);
+        ck_assert_ptr_nonnull(client);
+        remote_client_open(client, address + strlen("rdma://"), getenv("KVTIER_RDMA_SOURCE"),
+                           secret);
+        place = client->place.address;
+        content_fill(client->memory, 0, 5000, 3, 1);
+        wire_client_reserve(&client->wire, 0, &object, 1);
+        ck_assert_uint_eq(remote_client_move(client, WIRE_PUT, object.lease, place, 5000),
+                          KVT_WIRE_OK);
+        ck_assert_uint_eq(commit_one(client, &object), KVT_WIRE_OK);
+        ck_assert_uint_eq(wire_client_acquire(&client->wire, 0, NULL, &object, 1), KVT_WIRE_OK);
+        /* What has been answered does not count any more. */
+        for (unsigned i = 0; i < 3; i++) {
+                ck_assert_uint_eq(remote_client_move_times(client, WIRE_FETCH, object.lease, place,
+                                                           5000, 5),
+                                  KVT_WIRE_BUSY);
+                ck_assert_uint_eq(remote_client_move_times(client, WIRE_FETCH, object.lease, place,
+                                                           5000, 4),
+                                  KVT_WIRE_OK);
+        }
+        wire_client_end(&client->wire, WIRE_RELEASE, 0, &object, 1);
+        remote_client_close(client);
+        expect_nothing_held();
+        free(client);
+        stop();
+}
+END_TEST
+
 START_TEST(a_place_that_is_not_granted_ends_the_session_and_no_other)
 {
         struct remote_client *client = calloc(1, sizeof(*client));
@@ -667,6 +704,7 @@ int main(void)
                 an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else,
                 a_member_without_room_in_the_buffer_costs_the_set_nothing,
                 bytes_come_once_and_before_the_commit,
+                no_more_is_fetched_at_once_than_may_be_leased,
                 a_place_that_is_not_granted_ends_the_session_and_no_other,
                 places_are_for_remote_sessions,
                 leases_of_a_killed_client_end_at_once,

@@ -158,10 +158,10 @@ void remote_client_close(struct remote_client *client)
         munmap(client->memory, REMOTE_CLIENT_BYTES + 0x100000);
 }
 
-uint32_t remote_client_move(struct remote_client *client, uint16_t kind, uint64_t lease,
-                            uint64_t address, uint64_t bytes)
+uint32_t remote_client_move_times(struct remote_client *client, uint16_t kind, uint64_t lease,
+                                  uint64_t address, uint64_t bytes, uint32_t n)
 {
-        struct wire_batch fixed = {.header = wire_client_header(&client->wire, kind), .total = 1};
+        struct wire_batch fixed = {.header = wire_client_header(&client->wire, kind), .total = n};
         struct wire_move_item item = {
                 .lease = lease, .address = address, .bytes = bytes, .key = client->place.key};
         const struct wire_extent *extents;
@@ -172,7 +172,8 @@ uint32_t remote_client_move(struct remote_client *client, uint16_t kind, uint64_
         const uint64_t *pieces;
 
         message_builder_init(&builder, client->wire.out, &fixed, sizeof(fixed));
-        message_append(&builder, &item, sizeof(item), 1);
+        for (uint32_t i = 0; i < n; i++)
+                ck_assert(!message_append(&builder, &item, sizeof(item), 1));
         if (!wire_client_send(&client->wire, client->wire.out, builder.length))
                 return KVT_WIRE_UNAVAILABLE;
         answer = wire_client_receive(&client->wire);
@@ -180,6 +181,13 @@ uint32_t remote_client_move(struct remote_client *client, uint16_t kind, uint64_
                 return KVT_WIRE_UNAVAILABLE;
         ck_assert_uint_eq(answer->kind, WIRE_RESULT);
         message_cursor_init(&cursor, answer);
+        ck_assert_uint_eq(answer->n_items, n);
         ck_assert(!message_next_result(&cursor, &result, &extents, &pieces));
         return result.status;
+}
+
+uint32_t remote_client_move(struct remote_client *client, uint16_t kind, uint64_t lease,
+                            uint64_t address, uint64_t bytes)
+{
+        return remote_client_move_times(client, kind, lease, address, bytes, 1);
 }

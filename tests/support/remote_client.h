@@ -39,6 +39,10 @@ void remote_client_open(struct remote_client *client, const char *address, const
                         const char *secret_path);
 void remote_client_close(struct remote_client *client);
 
+/* One request that names the same @n times: the status of the first, or as below. */
+uint32_t remote_client_move_times(struct remote_client *client, uint16_t kind, uint64_t lease,
+                                  uint64_t address, uint64_t bytes, uint32_t n);
+
 /* PUT or FETCH of one object; returns its status, UNAVAILABLE when the daemon hangs up. */
 uint32_t remote_client_move(struct remote_client *client, uint16_t kind, uint64_t lease,
                             uint64_t address, uint64_t bytes);
