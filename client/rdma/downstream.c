@@ -106,7 +106,8 @@ static void give_back_one(struct grants *grants, uint64_t lease)
                 bridge_give_back(grants->bridge, WIRE_RELEASE, 0, 0, &lease, 1);
 }
 
-static void take_lease(struct grants *grants, const struct wire_result_item *item,
+/* False: the daemon has been hung up on. */
+static bool take_lease(struct grants *grants, const struct wire_result_item *item,
                        const uint64_t *pieces)
 {
         struct kvt__bridge *bridge = grants->bridge;
@@ -115,20 +116,25 @@ static void take_lease(struct grants *grants, const struct wire_result_item *ite
         struct room *room;
         int r = room_new(&room, &bridge->rooms, bridge->era, item->lease, item->bytes);
 
+        if (r == ROOM_E_EXISTS) {
+                bridge_fail(bridge, KVT_WIRE_UNAVAILABLE, "the daemon granted a lease twice");
+                return false;
+        }
         if (r) {
                 give_back_one(grants, item->lease);
                 told = (struct wire_result_item){.index = item->index, .status = status_of_room(r)};
                 bridge_result_add(bridge, &told, NULL, NULL);
-                return;
+                return true;
         }
         if (grants->request->kind != WIRE_RESERVE) {
                 add_fetch(grants, room, item, pieces);
-                return;
+                return true;
         }
         extent.offset = room->run->offset;
         extent.length = room->run->length;
         told.n_extents = 1;
         bridge_result_add(bridge, &told, &extent, pieces);
+        return true;
 }
 
 static void on_grants(struct kvt__bridge *bridge, struct bridge_request *request,
@@ -150,10 +156,10 @@ static void on_grants(struct kvt__bridge *bridge, struct bridge_request *request
                                     "the daemon sent a result that makes no sense here");
                         return;
                 }
-                if (item.status == KVT_WIRE_OK && item.lease)
-                        take_lease(&grants, &item, pieces);
-                else
+                if (item.status != KVT_WIRE_OK || !item.lease)
                         bridge_result_add(bridge, &item, NULL, pieces);
+                else if (!take_lease(&grants, &item, pieces))
+                        return;
         }
         more = request->n_moving || !request->is_answered;
         bridge_result_end(bridge, more);

@@ -84,9 +84,12 @@ int room_new(struct room **ret_room, struct rooms *rooms, uint64_t era, uint64_t
              uint64_t bytes)
 {
         uint64_t length = (bytes + ROOM_UNIT - 1) / ROOM_UNIT * ROOM_UNIT;
+        struct room wanted = {.era = era, .lease = lease};
         struct run *from = find_run(rooms, length);
         struct room *room;
 
+        if (RB_FIND(room_tree, &rooms->tree, &wanted))
+                return ROOM_E_EXISTS;
         if (!from)
                 return length > rooms->size ? ROOM_E_TOO_LARGE : ROOM_E_FULL;
         room = calloc(1, sizeof(*room));

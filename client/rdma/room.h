@@ -21,6 +21,7 @@
 enum {
         ROOM_E_FULL = 1, /* no free run is long enough now */
         ROOM_E_TOO_LARGE,
+        ROOM_E_EXISTS, /* the lease has one, or its grant is not over yet */
 };
 
 struct run {
@@ -51,7 +52,7 @@ struct rooms {
 int rooms_init(struct rooms *rooms, uint64_t size);
 void rooms_deinit(struct rooms *rooms);
 
-/* 0, ROOM_E_FULL, ROOM_E_TOO_LARGE or -ENOMEM. */
+/* 0, ROOM_E_* or -ENOMEM. */
 int room_new(struct room **ret_room, struct rooms *rooms, uint64_t era, uint64_t lease,
              uint64_t bytes);
 struct room *room_find(struct rooms *rooms, uint64_t era, uint64_t lease);

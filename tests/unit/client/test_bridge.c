@@ -321,6 +321,23 @@ START_TEST(what_finds_no_room_leaves_the_rest_of_its_set_alone)
 }
 END_TEST
 
+START_TEST(a_lease_that_is_granted_twice_is_hung_up_on)
+{
+        struct wire_result_item items[2];
+
+        for (uint32_t i = 0; i < 2; i++)
+                items[i] = (struct wire_result_item){
+                        .index = i, .status = KVT_WIRE_OK, .lease = 5, .bytes = 100};
+        reserve(1, 0, 2);
+        daemon_answers(1, items, 2, false);
+        ck_assert_uint_eq(failure, KVT_WIRE_UNAVAILABLE);
+        ck_assert_ptr_nonnull(room_find(&bridge.rooms, 1, 5));
+        rooms_end_era(&bridge.rooms, 1);
+        ck_assert(RB_EMPTY(&bridge.rooms.tree));
+        ck_assert_uint_eq(TAILQ_FIRST(&bridge.rooms.free)->length, sizeof(memory));
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("client/bridge");
@@ -333,6 +350,7 @@ int main(void)
         tcase_add_test(all, a_cancel_behind_a_commit_that_fails_is_answered);
         tcase_add_test(all, cancels_that_wait_go_with_the_connection);
         tcase_add_test(all, what_finds_no_room_leaves_the_rest_of_its_set_alone);
+        tcase_add_test(all, a_lease_that_is_granted_twice_is_hung_up_on);
         suite_add_tcase(suite, all);
         runner = srunner_create(suite);
         srunner_run_all(runner, CK_NORMAL);
