@@ -201,20 +201,31 @@ static void spread_decision(struct kvt__call *call)
         call->is_spread = true;
 }
 
+/* A daemon that does not know the kind of a request does not know what it names either. */
+static bool is_unknown_kind(const struct kvt__call *call)
+{
+        return call->n && call->items[0].is_final && call->items[0].status == KVT_UNSUPPORTED;
+}
+
 /* What the last answer left open has the decision's status, or is missing. */
 static bool close_items(struct kvt_session *session, struct kvt__call *call)
 {
+        bool is_unknown = call->kind == WIRE_PREFETCH && is_unknown_kind(call);
+
         for (uint32_t i = 0; i < call->n; i++) {
                 struct kvt__item *item = &call->items[i];
 
                 if (item->is_final)
                         continue;
-                if (!kvt__kind_grants(call->kind) || call->kind == WIRE_RESERVE) {
+                if (!is_unknown &&
+                    (!kvt__kind_grants(call->kind) || call->kind == WIRE_RESERVE)) {
                         kvt__session_break(session, "the daemon left object %u of %s unanswered", i,
                                            message_kind_name(call->kind));
                         return false;
                 }
-                item->status = call->status != KVT_OK ? call->status : KVT_MISS;
+                item->status = is_unknown               ? KVT_UNSUPPORTED
+                               : call->status != KVT_OK ? call->status
+                                                        : KVT_MISS;
                 item->is_final = true;
                 kvt__item_changed(call, item);
         }
@@ -263,6 +274,19 @@ static void cancel_answered(struct kvt_session *session, struct kvt__call *call)
         kvt__call_answered(session, call);
 }
 
+/* What was found is in the presence table; an item says why nothing was looked for. */
+static void take_found(struct kvt__call *call, const struct wire_header *header)
+{
+        const struct wire_extent *extents;
+        struct message_cursor cursor;
+        struct wire_result_item item;
+        const uint64_t *pieces;
+
+        message_cursor_init(&cursor, header);
+        if (!call->is_done && !message_next_result(&cursor, &item, &extents, &pieces))
+                call->status = item.status;
+}
+
 static void on_result(struct kvt_session *session, struct kvt__call *call,
                       const struct wire_header *header)
 {
@@ -273,8 +297,8 @@ static void on_result(struct kvt_session *session, struct kvt__call *call,
                         cancel_answered(session, call);
                 return;
         }
-        /* What was found is in the presence table. */
         if (call->kind == WIRE_FIND) {
+                take_found(call, header);
                 if (!more)
                         last_result(session, call);
                 return;

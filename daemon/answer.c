@@ -143,3 +143,13 @@ void answer_once(struct session *session, uint64_t request, uint32_t status)
         answer_status(&answer, 0, status);
         answer_end(&answer, false);
 }
+
+void answer_part(struct session *session, const struct wire_batch *part, uint32_t status)
+{
+        struct answer answer;
+
+        answer_begin(&answer, session, part->header.request);
+        for (uint32_t i = 0; i < part->header.n_items; i++)
+                answer_status(&answer, part->first + i, status);
+        answer_end(&answer, part->header.flags & WIRE_MORE);
+}

@@ -43,3 +43,6 @@ void answer_end(struct answer *answer, bool more);
 
 /* A whole answer of one item of index 0: CANCEL, COPIES_ENDED. */
 void answer_once(struct session *session, uint64_t request, uint32_t status);
+
+/* All objects of a part that is not looked into. */
+void answer_part(struct session *session, const struct wire_batch *part, uint32_t status);

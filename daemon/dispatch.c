@@ -19,11 +19,21 @@
 #include "daemon/prefetch.h"
 #include "daemon/store.h"
 
+static bool is_batch(uint16_t kind)
+{
+        return kind == WIRE_RESERVE || kind == WIRE_COMMIT || kind == WIRE_ABORT ||
+               kind == WIRE_ACQUIRE || kind == WIRE_ADOPT || kind == WIRE_RELEASE ||
+               kind == WIRE_MARK || kind == WIRE_PREFETCH || kind == WIRE_PUT ||
+               kind == WIRE_FETCH || kind == WIRE_FIND;
+}
+
 /* One status for a whole request that is not looked into. */
 static void answer_all(struct session *session, const struct wire_header *header, uint32_t status)
 {
         if (header->kind == WIRE_ACQUIRE || header->kind == WIRE_ADOPT)
                 load_refuse(session, header->request, status);
+        else if (is_batch(header->kind))
+                answer_part(session, (const void *)header, status);
         else
                 answer_once(session, header->request, status);
 }
@@ -104,14 +114,6 @@ static void dispatch_batch(struct session *session, const struct wire_batch *bat
                 load_release(session, batch);
                 return;
         }
-}
-
-static bool is_batch(uint16_t kind)
-{
-        return kind == WIRE_RESERVE || kind == WIRE_COMMIT || kind == WIRE_ABORT ||
-               kind == WIRE_ACQUIRE || kind == WIRE_ADOPT || kind == WIRE_RELEASE ||
-               kind == WIRE_MARK || kind == WIRE_PREFETCH || kind == WIRE_PUT ||
-               kind == WIRE_FETCH || kind == WIRE_FIND;
 }
 
 void dispatch_message(struct session *session, const struct wire_header *header)

@@ -252,16 +252,6 @@ static struct session_mover *mover_of(struct session *session)
         return session->mover;
 }
 
-static void refuse_all(struct session *session, const struct wire_batch *batch, uint32_t status)
-{
-        struct answer answer;
-
-        answer_begin(&answer, session, batch->header.request);
-        for (uint32_t i = 0; i < batch->header.n_items; i++)
-                answer_status(&answer, batch->first + i, status);
-        answer_end(&answer, batch->header.flags & WIRE_MORE);
-}
-
 /* Each object that a client is honest about has a lease. */
 static bool has_room(struct session *session, uint32_t n)
 {
@@ -276,20 +266,20 @@ void mover_request(struct session *session, const struct wire_batch *message)
         struct move_batch *batch;
 
         if (session->carrier->shares_memory) {
-                refuse_all(session, message, KVT_WIRE_INVALID);
+                answer_part(session, message, KVT_WIRE_INVALID);
                 return;
         }
         if (!mover_of(session)) {
-                refuse_all(session, message, KVT_WIRE_NO_MEMORY);
+                answer_part(session, message, KVT_WIRE_NO_MEMORY);
                 return;
         }
         if (!has_room(session, n)) {
-                refuse_all(session, message, KVT_WIRE_BUSY);
+                answer_part(session, message, KVT_WIRE_BUSY);
                 return;
         }
         batch = calloc(1, sizeof(*batch) + n * sizeof(batch->moves[0]));
         if (!batch) {
-                refuse_all(session, message, KVT_WIRE_NO_MEMORY);
+                answer_part(session, message, KVT_WIRE_NO_MEMORY);
                 return;
         }
         session->mover->n_items += n;

@@ -57,7 +57,7 @@ struct bridge_request {
         bool is_answered;  /* by the daemon, to the end */
         bool is_held;      /* COMMIT: not sent yet */
         uint32_t n_moving;  /* batches */
-        uint32_t failure;   /* COMMIT: of batches that the daemon was not told of */
+        uint32_t failure;   /* COMMIT: of batches that the daemon was not told of; FIND */
         uint32_t n;         /* of the request */
         uint64_t set;
         uint64_t target; /* CANCEL */

@@ -224,9 +224,29 @@ static void on_cancelled(struct kvt__bridge *bridge, struct bridge_request *requ
 
 static void end_find(struct kvt__bridge *bridge, struct bridge_request *request)
 {
+        struct wire_result_item item = {.status = request->failure};
+
         bridge_result_begin(bridge, request->id);
+        if (item.status)
+                bridge_result_add(bridge, &item, NULL, NULL);
         bridge_result_end(bridge, false);
         bridge_request_end(bridge, request);
+}
+
+/* A part that was not looked for, and why. */
+static void on_find_refused(struct kvt__bridge *bridge, struct bridge_request *request,
+                            const struct wire_header *header)
+{
+        const struct wire_extent *extents;
+        struct message_cursor cursor;
+        struct wire_result_item item;
+        const uint64_t *pieces;
+
+        message_cursor_init(&cursor, header);
+        if (!message_next_result(&cursor, &item, &extents, &pieces))
+                request->failure = item.status;
+        if (!(header->flags & WIRE_MORE))
+                end_find(bridge, request);
 }
 
 static void show(struct kvt__bridge *bridge, uint64_t fingerprint,
@@ -292,8 +312,8 @@ static void on_result(struct kvt__bridge *bridge, const struct wire_header *head
         case WIRE_CANCEL:
                 on_cancelled(bridge, request, header);
                 return;
-        case WIRE_FIND: /* it was not looked for */
-                end_find(bridge, request);
+        case WIRE_FIND:
+                on_find_refused(bridge, request, header);
                 return;
         default:
                 bridge_tell(bridge, header, header->length, -1);

@@ -338,6 +338,26 @@ START_TEST(a_lease_that_is_granted_twice_is_hung_up_on)
 }
 END_TEST
 
+/* ---- what is found ---- */
+
+START_TEST(a_find_that_was_refused_says_so_once)
+{
+        static const struct digest digests[2];
+        struct wire_result_item item = {.status = KVT_WIRE_GONE};
+
+        library_sends(WIRE_FIND, 1, 0, digests, sizeof(digests[0]), 2);
+        /* By parts, as it was asked. */
+        daemon_answers(1, &item, 1, true);
+        ck_assert_uint_eq(count_ends(1), 0);
+        item.index = 1;
+        daemon_answers(1, &item, 1, false);
+        ck_assert_uint_eq(count_ends(1), 1);
+        ck_assert_uint_eq(last(&told)->status, KVT_WIRE_GONE);
+        ck_assert_uint_eq(last(&told)->header.n_items, 1);
+        ck_assert(RB_EMPTY(&bridge.requests));
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("client/bridge");
@@ -351,6 +371,7 @@ int main(void)
         tcase_add_test(all, cancels_that_wait_go_with_the_connection);
         tcase_add_test(all, what_finds_no_room_leaves_the_rest_of_its_set_alone);
         tcase_add_test(all, a_lease_that_is_granted_twice_is_hung_up_on);
+        tcase_add_test(all, a_find_that_was_refused_says_so_once);
         suite_add_tcase(suite, all);
         runner = srunner_create(suite);
         srunner_run_all(runner, CK_NORMAL);

@@ -310,6 +310,25 @@ START_TEST(a_bypass_needs_no_daemon)
 }
 END_TEST
 
+/* ---- a daemon that knows less ---- */
+
+START_TEST(a_kind_that_the_daemon_does_not_know_is_unsupported_for_all)
+{
+        struct kvt_object objects[3] = {named(1), named(2), named(3)};
+        const struct wire_batch *batch;
+
+        ck_assert_int_eq(kvt_prefetch(session, NULL, NULL, objects, 3, NULL), KVT_OK);
+        batch = fake_expect(&fake, WIRE_PREFETCH);
+        ck_assert_uint_eq(batch->total, 3);
+        answer(batch->header.request, KVT_UNSUPPORTED);
+        ck_assert_uint_eq(wait_one().status, KVT_UNSUPPORTED);
+        for (unsigned i = 0; i < 3; i++)
+                ck_assert_uint_eq(objects[i].status, KVT_UNSUPPORTED);
+        /* The session goes on. */
+        pin(1, KVT_OK);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("client/marks");
@@ -329,6 +348,7 @@ int main(void)
         tcase_add_test(tcase, a_request_that_bypasses_the_store_asks_nobody);
         tcase_add_test(tcase, an_unpin_reaches_the_daemon_also_with_a_bypass);
         tcase_add_test(tcase, a_bypass_needs_no_daemon);
+        tcase_add_test(tcase, a_kind_that_the_daemon_does_not_know_is_unsupported_for_all);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
         failed = srunner_ntests_failed(runner);

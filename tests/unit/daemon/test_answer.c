@@ -116,6 +116,20 @@ START_TEST(an_answer_without_items_is_an_answer)
 }
 END_TEST
 
+START_TEST(a_part_that_is_not_looked_into_is_answered_for_each_object)
+{
+        struct wire_batch part = {.header = {.request = 9, .n_items = 3, .flags = WIRE_MORE},
+                                  .total = 5};
+
+        answer_part(&session, &part, KVT_WIRE_GONE);
+        part.header.flags = 0;
+        part.header.n_items = 2;
+        part.first = 3;
+        answer_part(&session, &part, KVT_WIRE_GONE);
+        ck_assert_uint_eq(read_statuses(9, KVT_WIRE_GONE), 5);
+}
+END_TEST
+
 START_TEST(what_the_socket_does_not_take_comes_later_in_order)
 {
         for (uint64_t request = 1; request <= 20; request++) {
@@ -217,6 +231,7 @@ int main(void)
         tcase_add_test(tcase, what_the_socket_does_not_take_comes_later_in_order);
         tcase_add_test(tcase, who_does_not_read_is_disconnected_and_nothing_more_is_queued);
         tcase_add_test(tcase, a_copy_comes_with_its_extents_and_checksums_as_asked_for);
+        tcase_add_test(tcase, a_part_that_is_not_looked_into_is_answered_for_each_object);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
         n_failed = srunner_ntests_failed(runner);
