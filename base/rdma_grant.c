@@ -298,7 +298,7 @@ static void run_bind(struct job *job)
                         give_up(grant, RDMA_RESULT_UNSUPPORTED);
         } else if (allocate_windows(grant)) {
                 put_windows(grant);
-                give_up(grant, RDMA_RESULT_UNSUPPORTED);
+                give_up(grant, RDMA_RESULT_FULL);
         } else {
                 TAILQ_INSERT_TAIL(&connection->grants_working, grant, link);
                 set_timer(grant);

@@ -56,6 +56,8 @@ static uint32_t status_of(enum rdma_result result)
                 return KVT_WIRE_DENIED;
         case RDMA_RESULT_UNSUPPORTED:
                 return KVT_WIRE_UNSUPPORTED;
+        case RDMA_RESULT_FULL:
+                return KVT_WIRE_BUSY;
         case RDMA_RESULT_BROKEN:
         default:
                 return KVT_WIRE_UNAVAILABLE;

@@ -299,6 +299,8 @@ static void on_granted(void *user, struct rdma_grant *grant, enum rdma_result re
         }
         if (result == RDMA_RESULT_UNSUPPORTED)
                 item.status = KVT_WIRE_UNSUPPORTED;
+        else if (result == RDMA_RESULT_FULL)
+                item.status = KVT_WIRE_BUSY;
         served->state = SERVED_RELEASED;
         answer(served, &item, NULL, NULL, NULL);
 }

@@ -195,6 +195,8 @@ static uint32_t status_of(enum rdma_result result)
                 return KVT_WIRE_TIMEOUT;
         case RDMA_RESULT_UNSUPPORTED:
                 return KVT_WIRE_UNSUPPORTED;
+        case RDMA_RESULT_FULL:
+                return KVT_WIRE_BUSY;
         default:
                 return KVT_WIRE_UNAVAILABLE;
         }

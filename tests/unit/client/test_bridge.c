@@ -289,6 +289,19 @@ START_TEST(a_cancel_behind_a_commit_that_fails_is_answered)
 }
 END_TEST
 
+START_TEST(windows_that_have_run_out_are_busy)
+{
+        acquire(1);
+        daemon_grants(1, 1, 100);
+        grants[0].on_granted(grants[0].user, (void *)&grants[0], RDMA_RESULT_FULL, NULL);
+        grants[0].on_reusable(grants[0].user, (void *)&grants[0]);
+        ck_assert_uint_eq(count_ends(1), 1);
+        ck_assert_uint_eq(last(&told)->status, KVT_WIRE_BUSY);
+        /* The daemon has its lease back. */
+        ck_assert_uint_eq(last(&said)->header.kind, WIRE_RELEASE);
+}
+END_TEST
+
 START_TEST(cancels_that_wait_go_with_the_connection)
 {
         acquire(1);
@@ -368,6 +381,7 @@ int main(void)
         tcase_add_checked_fixture(all, setup, teardown);
         tcase_add_test(all, each_cancel_of_an_acquire_is_answered_when_its_bytes_are_there);
         tcase_add_test(all, a_cancel_behind_a_commit_that_fails_is_answered);
+        tcase_add_test(all, windows_that_have_run_out_are_busy);
         tcase_add_test(all, cancels_that_wait_go_with_the_connection);
         tcase_add_test(all, what_finds_no_room_leaves_the_rest_of_its_set_alone);
         tcase_add_test(all, a_lease_that_is_granted_twice_is_hung_up_on);
