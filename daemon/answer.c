@@ -99,22 +99,22 @@ void answer_held(struct answer *answer, uint32_t index, uint32_t status, const s
 }
 
 /* A remote session's lease keeps what it is for until the bytes are fetched. */
-static uint32_t keep_pages(struct answer *answer, uint64_t id, uint64_t bytes,
-                           const struct wire_extent *extents, uint32_t n)
+static bool keep_pages(struct answer *answer, uint64_t id, uint64_t bytes,
+                       const struct wire_extent *extents, uint32_t n)
 {
         struct lease *lease = lease_find(&answer->session->daemon->leases, answer->session, id);
 
         assert(lease && !lease->pages);
         lease->pages = malloc(sizeof(*lease->pages) + n * sizeof(extents[0]));
         if (!lease->pages)
-                return KVT_WIRE_NO_MEMORY;
+                return false;
         lease->pages->n = n;
         lease->pages->bytes = bytes;
         memcpy(lease->pages->extents, extents, n * sizeof(extents[0]));
-        return KVT_WIRE_OK;
+        return true;
 }
 
-void answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
+bool answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
                   const struct host_copy *copy, const struct pages *pages, bool with_extents)
 {
         struct wire_result_item item = describe(index, status, lease, copy);
@@ -122,11 +122,14 @@ void answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64
         uint32_t n = with_extents ? pages_extents(pages, copy, extents) : 0;
 
         item.bytes = pages_bytes(pages);
-        if (shows_extents(answer))
+        if (shows_extents(answer)) {
                 item.n_extents = n;
-        else if (n)
-                item.status = keep_pages(answer, lease, item.bytes, extents, n);
+        } else if (n && !keep_pages(answer, lease, item.bytes, extents, n)) {
+                answer_status(answer, index, KVT_WIRE_NO_MEMORY);
+                return false;
+        }
         add(answer, &item, extents, NULL);
+        return true;
 }
 
 void answer_end(struct answer *answer, bool more)

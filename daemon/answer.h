@@ -34,8 +34,8 @@ void answer_copy(struct answer *answer, uint32_t index, uint32_t status, uint64_
 void answer_held(struct answer *answer, uint32_t index, uint32_t status, const struct lease *lease);
 
 /* The same as answer_copy() of @pages, which are ranges of the copy's bytes: their bytes, no
- * checksums. */
-void answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
+ * checksums. False: out of memory, which is the answer; the caller ends the lease. */
+bool answer_pages(struct answer *answer, uint32_t index, uint32_t status, uint64_t lease,
                   const struct host_copy *copy, const struct pages *pages, bool with_extents);
 
 /* Sends what is left; @more: further messages of this request follow later. */

@@ -68,19 +68,21 @@ static bool copy_is_complete(const struct host_copy *copy, bool with_checksums)
         return copy->state == HOST_COPY_READY && (!with_checksums || copy->checksums);
 }
 
-/* Answers a lease whose copy is there. */
-static void answer_loaded(struct load *load, struct answer *answer, const struct lease *lease,
+/* Answers a lease whose copy is there; it may end. */
+static void answer_loaded(struct load *load, struct answer *answer, struct lease *lease,
                           uint32_t index, const struct pages *pages)
 {
         struct session *session = load->session;
         const struct host_copy *copy = lease->copy;
         uint64_t bytes = pages->n ? pages_bytes(pages) : copy->raw_bytes;
 
-        if (pages->n)
-                answer_pages(answer, index, KVT_WIRE_OK, lease->id, copy, pages, true);
-        else
+        if (!pages->n) {
                 answer_copy(answer, index, KVT_WIRE_OK, lease->id, copy, true,
                             load->with_checksums);
+        } else if (!answer_pages(answer, index, KVT_WIRE_OK, lease->id, copy, pages, true)) {
+                lease_end(&session->daemon->leases, lease);
+                return;
+        }
         session->loaded_objects++;
         session->loaded_bytes += bytes;
         session->daemon->metrics.loaded_bytes_total += bytes;
