@@ -60,6 +60,7 @@ static void close_socket(struct kvt__bridge *bridge)
 static void hang_up(struct kvt__bridge *bridge)
 {
         close_socket(bridge);
+        lookup_free(steal_ptr(bridge->lookup));
         if (bridge->link)
                 remote_link_close(bridge->link);
 }
@@ -191,6 +192,10 @@ static void on_closed(void *user, struct remote_link *link, enum rdma_end end, c
 
         (void)link;
         bridge->link = NULL;
+        /* Nothing has been said yet: maybe by another way. */
+        if (!bridge->is_open && bridge->socket >= 0 &&
+            bridge->next_address < bridge->addresses.n)
+                return;
         bridge_fail(bridge, status_of_end(end), "rdma://%s:%s: %s%s%s", bridge->host,
                     bridge->service, rdma_end_name(end), *why ? ": " : "", why);
         presence_table_set_state(bridge->table, PRESENCE_STOPPED);
@@ -200,45 +205,67 @@ static void on_closed(void *user, struct remote_link *link, enum rdma_end end, c
         end_era(bridge);
 }
 
+/* Only now is the library heard: what it says is for this link. */
+static void on_open(void *user, struct remote_link *link)
+{
+        struct kvt__bridge *bridge = user;
+
+        (void)link;
+        bridge->is_open = true;
+}
+
 static const struct remote_link_events events = {
+        .on_open = on_open,
         .on_message = on_message,
         .on_closed = on_closed,
 };
 
-/* Names may take a while; nothing else waits for this thread then. */
-static int find_address(struct kvt__bridge *bridge, struct sockaddr_storage *ret_address)
-{
-        struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-        int r = getaddrinfo(bridge->host, bridge->service, &hints, &found);
-
-        if (r || !found) {
-                bridge_fail(bridge, KVT_WIRE_UNAVAILABLE, "%s: %s", bridge->host, gai_strerror(r));
-                return -1;
-        }
-        memcpy(ret_address, found->ai_addr, found->ai_addrlen);
-        freeaddrinfo(found);
-        return 0;
-}
-
-static void begin(struct kvt__bridge *bridge, int socket)
+static void connect_next(struct kvt__bridge *bridge)
 {
         struct rdma_target target = {
+                .address = bridge->addresses.addresses[bridge->next_address++],
                 .source = bridge->source,
                 .domain = bridge->secret.domain,
                 .timeout_ns = CONNECT_NS,
         };
         int r;
 
-        bridge->socket = socket;
-        bridge->is_welcome = bridge->is_mid = false;
-        bridge->session = 0;
-        memset(bridge->boot_id, 0, sizeof(bridge->boot_id));
-        if (find_address(bridge, &target.address))
-                return;
+        bridge->is_open = false;
         r = remote_link_open(&bridge->link, bridge->port, &target, REMOTE_SESSION, &events, bridge);
         if (r)
                 bridge_fail(bridge, KVT_WIRE_UNAVAILABLE, "rdma://%s:%s: %s", bridge->host,
                             bridge->service, r < 0 ? strerror(-r) : "no connection can be opened");
+}
+
+/* The name's addresses have come, or the one before did not answer. */
+static void go_on_connecting(struct kvt__bridge *bridge)
+{
+        if (bridge->link || bridge->socket < 0)
+                return;
+        if (bridge->lookup) {
+                if (!lookup_is_done(bridge->lookup, &bridge->addresses))
+                        return;
+                lookup_free(steal_ptr(bridge->lookup));
+                if (bridge->addresses.error)
+                        bridge_fail(bridge, KVT_WIRE_UNAVAILABLE, "%s: %s", bridge->host,
+                                    gai_strerror(bridge->addresses.error));
+        }
+        if (bridge->socket >= 0 && bridge->next_address < bridge->addresses.n)
+                connect_next(bridge);
+}
+
+static void begin(struct kvt__bridge *bridge, int socket)
+{
+        int r;
+
+        bridge->socket = socket;
+        bridge->is_welcome = bridge->is_mid = false;
+        bridge->session = 0;
+        memset(bridge->boot_id, 0, sizeof(bridge->boot_id));
+        bridge->addresses.n = bridge->next_address = 0;
+        r = lookup_new(&bridge->lookup, bridge->host, bridge->service, bridge->wake_fd);
+        if (r)
+                bridge_fail(bridge, KVT_WIRE_UNAVAILABLE, "%s: %s", bridge->host, strerror(-r));
 }
 
 /* ---- the loop ---- */
@@ -280,12 +307,13 @@ static bool take_orders(struct kvt__bridge *bridge)
         pthread_mutex_unlock(&bridge->lock);
         if (socket >= 0)
                 begin(bridge, socket);
+        go_on_connecting(bridge);
         return goes_on;
 }
 
 static void turn(struct kvt__bridge *bridge)
 {
-        bool reads = bridge->link && remote_link_queued(bridge->link) < QUEUED_MAX;
+        bool reads = bridge->link && bridge->is_open && remote_link_queued(bridge->link) < QUEUED_MAX;
         struct pollfd fds[3] = {
                 {.fd = bridge->wake_fd, .events = POLLIN},
                 {.fd = rdma_port_fd(bridge->port), .events = POLLIN},
@@ -364,8 +392,10 @@ static void *run(void *argument)
         while (take_orders(bridge))
                 turn(bridge);
         hang_up(bridge);
-        while (bridge->link)
+        while (bridge->link) {
                 turn(bridge);
+                take_orders(bridge); /* the last ring, or each turn would end at once */
+        }
         rdma_region_free(bridge->region);
         rdma_port_close(bridge->port);
         return NULL;

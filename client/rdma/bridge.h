@@ -33,6 +33,7 @@
 #include "base/rdma_memory.h"
 #include "base/rdma_secret.h"
 #include "client/outbox.h"
+#include "client/rdma/lookup.h"
 #include "client/rdma/room.h"
 #include "client/remote.h"
 #include "proto/message.h"
@@ -128,7 +129,11 @@ struct kvt__bridge {
 
         /* the connection */
         int socket; /* -1: none, or the library has gone */
+        struct lookup *lookup; /* NULL: none */
+        struct lookup_result addresses;
+        uint32_t next_address;
         struct remote_link *link; /* NULL: none */
+        bool is_open; /* the link */
         bool is_welcome;
         bool is_mid; /* more parts of what was sent last are to come */
         uint64_t era;
