@@ -121,6 +121,12 @@ int rdma_port_open(struct rdma_port **ret_port, const struct rdma_port_options *
  */
 void rdma_port_close(struct rdma_port *port);
 
+/*
+ * In a forked child, which has neither thread of it: closes the child's descriptors, which would
+ * keep queue pairs and pinned memory when the parent has gone. Nothing else may be called there.
+ */
+void rdma_port_forget_in_child(const struct rdma_port *port);
+
 /* Something to tell people once, such as whole regions open to peers; NULL: nothing. */
 const char *rdma_port_warning(const struct rdma_port *port);
 int rdma_port_fd(const struct rdma_port *port);

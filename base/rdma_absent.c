@@ -19,6 +19,11 @@ void rdma_port_close(struct rdma_port *port)
         abort();
 }
 
+void rdma_port_forget_in_child(const struct rdma_port *port)
+{
+        abort();
+}
+
 const char *rdma_port_warning(const struct rdma_port *port)
 {
         abort();

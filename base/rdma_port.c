@@ -308,6 +308,19 @@ void rdma_port_close(struct rdma_port *port)
         port_free(port);
 }
 
+void rdma_port_forget_in_child(const struct rdma_port *port)
+{
+        close(port->channel->fd);
+        close(port->to_helper.fd);
+        close(port->to_owner.fd);
+        /* Contexts are librdmacm's, one for all ports: a second close finds nothing. */
+        for (uint32_t i = 0; i < port->n_devices; i++) {
+                close(port->devices[i].channel->fd);
+                close(port->devices[i].context->async_fd);
+                close(port->devices[i].context->cmd_fd);
+        }
+}
+
 const char *rdma_port_warning(const struct rdma_port *port)
 {
         return *port->warning ? port->warning : NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a forked child inherits: nothing but memory. Its copies of the socket and the
- * eventfds are closed at once, so that the parent's death is a hang-up; arenas and tables
+ * What a forked child inherits: nothing but memory. Its copies of the socket, the eventfds and
+ * what a bridge has open are closed at once, so that the parent's death is a hang-up; arenas and tables
  * are not mapped in it (MADV_DONTFORK); every function answers KVT_FORKED.
  *
  * fork() waits for the locks of all sessions, so that a child finds each in a state that
@@ -53,6 +53,8 @@ static void in_child(void)
                 close_copy(&session->socket);
                 close_copy(&session->wake_fd);
                 close_copy(&session->ready_fd);
+                if (session->bridge)
+                        session->remote_ops->forget_in_child(session->bridge);
         }
         LIST_INIT(&sessions);
         pthread_mutex_unlock(&list_lock);

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 
-#define KVT__REMOTE_VERSION 1u
+#define KVT__REMOTE_VERSION 2u
 #define KVT__REMOTE_SYMBOL  "kvt__remote_ops"
 #define KVT__REMOTE_SCHEME  "rdma://"
 
@@ -39,6 +39,8 @@ struct kvt__remote_ops {
         int (*connect)(struct kvt__bridge *bridge);
         /* The caller has closed its socket and copies no more. */
         void (*close)(struct kvt__bridge *bridge);
+        /* In a forked child: closes the child's descriptors, and is the last call there. */
+        void (*forget_in_child)(struct kvt__bridge *bridge);
 };
 
 /* client/remote.c: the module's, loaded once. NULL with the reason: it is not there. */

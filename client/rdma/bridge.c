@@ -590,10 +590,28 @@ static void bridge_close(struct kvt__bridge *bridge)
         bridge_free(bridge);
 }
 
+static void close_copy(int *fd)
+{
+        if (*fd >= 0)
+                close(steal_fd(fd));
+}
+
+static void bridge_forget_in_child(struct kvt__bridge *bridge)
+{
+        close_copy(&bridge->socket);
+        close_copy(&bridge->pending);
+        close_copy(&bridge->wake_fd);
+        close_copy(&bridge->arena_fd);
+        close(presence_table_fd(bridge->table));
+        if (bridge->port)
+                rdma_port_forget_in_child(bridge->port);
+}
+
 __attribute__((visibility("default"))) extern const struct kvt__remote_ops kvt__remote_ops;
 const struct kvt__remote_ops kvt__remote_ops = {
         .version = KVT__REMOTE_VERSION,
         .open = bridge_open,
         .connect = bridge_connect,
         .close = bridge_close,
+        .forget_in_child = bridge_forget_in_child,
 };

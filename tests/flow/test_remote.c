@@ -3,6 +3,7 @@
  * Remote sessions: the library, the bridge and the daemon over a transport that needs no device
  * (tests/support/loopback_rdma.c). What RDMA itself does is in tests/rdma.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -614,6 +615,47 @@ START_TEST(a_lease_outlives_the_daemon_and_the_session_comes_back)
 }
 END_TEST
 
+static int count_descriptors(void)
+{
+        DIR *folder = opendir("/proc/self/fd");
+        int n = 0;
+
+        while (folder && readdir(folder))
+                n++;
+        closedir(folder);
+        return n;
+}
+
+START_TEST(a_forked_child_keeps_no_descriptor_of_a_session)
+{
+        struct kvt_session *session;
+        int before, status;
+        pid_t forked;
+
+        start(NULL);
+        before = count_descriptors();
+        session = open_small(MIB);
+        ck_assert_int_eq(flow_put(session, 1, 1, 100, 0), KVT_OK);
+        ck_assert_int_gt(count_descriptors(), before);
+        forked = fork();
+        if (!forked) {
+                int kept = count_descriptors() - before;
+
+                /* Inherited, and as good as gone. */
+                kvt_close(session);
+                _exit(kept);
+        }
+        ck_assert_int_eq(waitpid(forked, &status, 0), forked);
+        ck_assert(WIFEXITED(status));
+        ck_assert_int_eq(WEXITSTATUS(status), 0);
+        /* The parent's go on. */
+        ck_assert_int_eq(flow_get(session, 1, 1, 1, NULL), KVT_OK);
+        kvt_close(session);
+        ck_assert_int_eq(count_descriptors(), before);
+        stop();
+}
+END_TEST
+
 START_TEST(sessions_that_come_and_go_leave_nothing)
 {
         /* In a guest without acceleration each takes a second. */
@@ -709,6 +751,7 @@ int main(void)
                 places_are_for_remote_sessions,
                 leases_of_a_killed_client_end_at_once,
                 a_lease_outlives_the_daemon_and_the_session_comes_back,
+                a_forked_child_keeps_no_descriptor_of_a_session,
                 sessions_that_come_and_go_leave_nothing,
                 a_wrong_secret_is_denied_and_said_so,
                 without_the_module_the_address_is_unsupported,

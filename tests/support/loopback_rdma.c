@@ -206,6 +206,16 @@ void rdma_port_close(struct rdma_port *port)
         free(port);
 }
 
+void rdma_port_forget_in_child(const struct rdma_port *port)
+{
+        const struct rdma_connection *connection;
+
+        LIST_FOREACH(connection, &port->connections, link)
+                close(connection->socket);
+        close(port->epoll);
+        close(port->kick);
+}
+
 const char *rdma_port_warning(const struct rdma_port *port)
 {
         return NULL;
