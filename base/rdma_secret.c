@@ -84,15 +84,18 @@ static int take_line(struct rdma_secret_file *file, char *line, const char *path
 int rdma_secret_load(struct rdma_secret_file *ret_file, const char *path, struct why *why)
 {
         char text[FILE_BYTES_MAX], *rest = text;
+        struct rdma_secret_file file = {0};
         int r = read_file(text, path, why);
 
-        memset(ret_file, 0, sizeof(*ret_file));
         while (!r && rest)
-                r = take_line(ret_file, strsep(&rest, "\n"), path, why);
-        if (!r && !*ret_file->domain) {
+                r = take_line(&file, strsep(&rest, "\n"), path, why);
+        if (!r && !*file.domain) {
                 why_set(why, "%s: no line \"DOMAIN SECRET\" in it", path);
                 r = RDMA_SECRET_E_INVALID;
         }
+        if (!r)
+                *ret_file = file;
+        explicit_bzero(&file, sizeof(file));
         explicit_bzero(text, sizeof(text));
         return r;
 }

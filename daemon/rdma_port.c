@@ -260,6 +260,7 @@ int daemon_port_open(struct daemon *daemon, struct why *why)
                         rdma_port_close(port->rdma);
         }
         if (r) {
+                explicit_bzero(port, sizeof(*port));
                 free(port);
                 return r;
         }

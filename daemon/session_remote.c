@@ -77,25 +77,37 @@ static bool is_full(const struct daemon *daemon)
         return daemon->n_sessions >= max || daemon->n_quarantined >= max;
 }
 
+/* Why there is no session for it. */
+static void refuse(struct daemon *daemon, struct remote_link *link, const char *reason)
+{
+        struct wire_welcome welcome;
+        char from[RDMA_ADDRESS_TEXT_MAX];
+
+        rdma_connection_peer_address(remote_link_connection(link), from);
+        log_warning("session_refused", "from=%s reason=%s", from, log_quoted(reason).text);
+        handshake_refusal(&welcome, daemon->boot_id, KVT_WIRE_REFUSED, reason);
+        remote_link_send(link, &welcome, sizeof(welcome));
+        daemon_port_let_go(daemon, link);
+}
+
 void session_remote_accept(struct daemon *daemon, struct remote_link *link, const void *packet,
                            size_t length)
 {
         struct session *session = NULL;
-        struct wire_welcome welcome;
         struct why why = {""};
 
-        if (daemon->phase >= DAEMON_STOPPING)
+        if (daemon->phase >= DAEMON_STOPPING) {
+                daemon->metrics.attach_refused_total[METRICS_STOPPING]++;
                 why_set(&why, "the daemon is stopping");
-        else if (is_full(daemon))
+        } else if (is_full(daemon)) {
+                daemon->metrics.attach_refused_total[METRICS_TOO_MANY]++;
                 why_set(&why, "sessions.max of %u is reached", daemon->config.sessions.max);
-        else if (!(session = session_new(daemon, &remote_carrier)))
+        } else if (!(session = session_new(daemon, &remote_carrier))) {
                 why_set(&why, "out of memory");
+        }
         daemon_port_link_opened(daemon);
         if (!session) {
-                daemon->metrics.attach_refused_total[METRICS_TOO_MANY]++;
-                handshake_refusal(&welcome, daemon->boot_id, KVT_WIRE_REFUSED, why.text);
-                remote_link_send(link, &welcome, sizeof(welcome));
-                daemon_port_let_go(daemon, link);
+                refuse(daemon, link, why.text);
                 return;
         }
         session->remote = link;

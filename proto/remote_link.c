@@ -17,6 +17,7 @@ struct remote_link {
         struct remote_link_events events;
         void *user;
         uint32_t service; /* of our own parts; 0 until it is known */
+        bool is_open; /* the connection */
         bool is_closed;
         struct why why; /* what the peer did wrong */
         size_t queued;
@@ -39,9 +40,13 @@ static void drop_packets(struct remote_link *link)
 /* Sends what the transport takes; on_room() goes on. */
 static void flush(struct remote_link *link)
 {
-        size_t room = rdma_connection_message_max(link->connection);
         struct packet *packet;
+        size_t room;
 
+        /* How long the peer's frames may be is known from then on. */
+        if (!link->is_open)
+                return;
+        room = rdma_connection_message_max(link->connection);
         if (room > sizeof(link->out))
                 room = sizeof(link->out);
         while ((packet = STAILQ_FIRST(&link->packets))) {
@@ -68,6 +73,7 @@ static void on_open(void *user, struct rdma_connection *connection)
         struct remote_link *link = user;
 
         (void)connection;
+        link->is_open = true;
         flush(link);
         if (link->events.on_open && !link->is_closed)
                 link->events.on_open(link->user, link);
@@ -165,6 +171,7 @@ struct remote_link *remote_link_accept(struct rdma_connection *connection,
                 return NULL;
         }
         link->connection = connection;
+        link->is_open = true;
         rdma_connection_adopt(connection, &transport_events, link);
         return link;
 }

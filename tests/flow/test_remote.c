@@ -711,6 +711,22 @@ START_TEST(a_wrong_secret_is_denied_and_said_so)
 }
 END_TEST
 
+START_TEST(a_session_too_many_is_refused_and_logged)
+{
+        struct kvt_session *near;
+        char why[256];
+
+        setting = "sessions.max=1";
+        start(NULL);
+        near = flow_open(fixture.socket);
+        ck_assert_int_eq(try_to_open(why), KVT_REFUSED);
+        ck_assert_msg(strstr(why, "sessions.max"), "%s", why);
+        daemon_wait_log(&fixture, "session_refused", "from=");
+        kvt_close(near);
+        stop();
+}
+END_TEST
+
 START_TEST(without_the_module_the_address_is_unsupported)
 {
         char why[256];
@@ -754,6 +770,7 @@ int main(void)
                 a_forked_child_keeps_no_descriptor_of_a_session,
                 sessions_that_come_and_go_leave_nothing,
                 a_wrong_secret_is_denied_and_said_so,
+                a_session_too_many_is_refused_and_logged,
                 without_the_module_the_address_is_unsupported,
                 an_address_that_is_none_is_invalid,
                 NULL,

@@ -63,7 +63,10 @@ START_TEST(what_is_no_such_line_is_refused_without_quoting_it)
         };
 
         for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+                file = (struct rdma_secret_file){.domain = "mine"};
                 ck_assert_int_eq(load(texts[i]), RDMA_SECRET_E_INVALID);
+                ck_assert_str_eq(file.domain, "mine");
+                ck_assert_uint_eq(file.secret.length, 0);
                 ck_assert_ptr_nonnull(strstr(why.text, path));
                 ck_assert_ptr_null(strstr(why.text, "0123456789"));
         }
