@@ -137,7 +137,7 @@ void rdma_devices_close(struct rdma_port *port)
 struct rdma_device *rdma_device_find(struct rdma_port *port, const struct ibv_context *context)
 {
         for (uint32_t i = 0; i < port->n_devices; i++)
-                if (port->devices[i].context == context)
+                if (port->devices[i].context == context && !port->devices[i].is_gone)
                         return &port->devices[i];
         return NULL;
 }

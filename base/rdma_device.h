@@ -30,6 +30,7 @@ struct rdma_device {
         struct ibv_device_attr attr;
         uint64_t message_max; /* bytes of one work request */
         bool has_windows;
+        bool is_gone; /* helper: removed, or its driver was reset; for good */
         struct rdma_window_list windows; /* helper: bound to nothing, for the next grant */
         uint32_t n_windows;
 };
@@ -37,6 +38,7 @@ struct rdma_device {
 /* 0, RDMA_E_ABSENT or negative. */
 int rdma_devices_open(struct rdma_port *port, struct why *why);
 void rdma_devices_close(struct rdma_port *port);
+/* NULL: none of the port, or gone. */
 struct rdma_device *rdma_device_find(struct rdma_port *port, const struct ibv_context *context);
 struct rdma_window *rdma_window_new(struct rdma_port *port, struct rdma_device *device);
 /* Keeps it for later: it is bound to nothing. */

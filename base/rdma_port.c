@@ -108,6 +108,18 @@ static bool poll_busy(struct rdma_port *port)
         return any;
 }
 
+/* One whose descriptors report errors does so for ever: its device has been removed. */
+static void take_device_events(struct rdma_port *port, struct rdma_device *device,
+                               const struct pollfd fds[2])
+{
+        if (fds[0].revents)
+                take_completions(port, device);
+        if (fds[1].revents)
+                take_async_events(device);
+        if ((fds[0].revents | fds[1].revents) & (POLLERR | POLLNVAL))
+                device->is_gone = true;
+}
+
 static void wait_for_events(struct rdma_port *port, bool is_spinning)
 {
         struct pollfd fds[2 + 2 * RDMA_DEVICES_MAX] = {
@@ -120,9 +132,13 @@ static void wait_for_events(struct rdma_port *port, bool is_spinning)
         nfds_t n = 2;
 
         for (uint32_t i = 0; i < port->n_devices; i++) {
-                fds[n++] = (struct pollfd){.fd = port->devices[i].channel->fd, .events = POLLIN};
-                fds[n++] =
-                        (struct pollfd){.fd = port->devices[i].context->async_fd, .events = POLLIN};
+                const struct rdma_device *device = &port->devices[i];
+                bool is_gone = device->is_gone;
+
+                fds[n++] = (struct pollfd){.fd = is_gone ? -1 : device->channel->fd,
+                                           .events = POLLIN};
+                fds[n++] = (struct pollfd){.fd = is_gone ? -1 : device->context->async_fd,
+                                           .events = POLLIN};
         }
         if (ppoll(fds, n, next_ns == RDMA_NEVER && !is_spinning ? NULL : &timeout, NULL) <= 0)
                 return;
@@ -130,12 +146,8 @@ static void wait_for_events(struct rdma_port *port, bool is_spinning)
                 mailbox_run(&port->to_helper);
         if (fds[1].revents)
                 take_cm_events(port);
-        for (uint32_t i = 0; i < port->n_devices; i++) {
-                if (fds[2 + 2 * i].revents)
-                        take_completions(port, &port->devices[i]);
-                if (fds[3 + 2 * i].revents)
-                        take_async_events(&port->devices[i]);
-        }
+        for (uint32_t i = 0; i < port->n_devices; i++)
+                take_device_events(port, &port->devices[i], &fds[2 + 2 * i]);
 }
 
 static void *help(void *argument)
