@@ -17,8 +17,8 @@
 #define RDMA_PIECES_MAX 128u
 
 /*
- * Pins and registers, in the calling thread: about 0.1 ms a MiB of small pages. A region may
- * serve any number of connections of its port. 0 or negative.
+ * Pins and registers, in the calling thread, which may be any: about 0.1 ms a MiB of small
+ * pages. A region may serve any number of connections of its port. 0 or negative.
  */
 int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, void *base,
                     size_t length);

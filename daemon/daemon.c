@@ -362,6 +362,12 @@ static void start_pulse(struct daemon *daemon)
 
 /* ---- parts ---- */
 
+/* Worker. */
+static void prepare_arena(void *user, void *base, uint64_t bytes)
+{
+        daemon_port_prepare(user, base, bytes);
+}
+
 static void on_arena(void *user, const struct host_arena *arena)
 {
         struct daemon *daemon = user;
@@ -391,6 +397,7 @@ static int open_host(struct daemon *daemon)
                 .total_bytes = config->host.bytes,
                 .piece_bytes = config->host.piece_bytes,
                 .page_bytes = config->host.page_bytes,
+                .prepare = prepare_arena,
                 .on_arena = on_arena,
                 .on_stalled = on_host_stalled,
                 .user = daemon,

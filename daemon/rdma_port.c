@@ -15,6 +15,9 @@
 #define LET_GO_NS   UINT64_C(500000000)
 #define DOMAIN_NAME "default" /* the only one there is */
 
+/* Between the worker that registers an arena and the end of the port. */
+static pthread_mutex_t prepare_lock = PTHREAD_MUTEX_INITIALIZER;
+
 /* An arena that is registered. */
 struct arena_region {
         uint32_t arena_id;
@@ -38,6 +41,8 @@ struct daemon_port {
         struct rdma_secret_file secret; /* constant once the port is open */
         struct arena_region *regions;
         size_t n_regions;
+        struct rdma_region *prepared; /* the worker's, until its arena comes up */
+        int prepare_result;
         LIST_HEAD(, stranger) strangers;
         uint32_t n_links; /* that have an owner */
         daemon_port_accept *accept[REMOTE_PEER + 1];
@@ -298,8 +303,11 @@ static void on_poll_closed(uv_handle_t *handle)
 
 void daemon_port_close(struct daemon *daemon)
 {
-        struct daemon_port *port = steal_ptr(daemon->port);
+        struct daemon_port *port;
 
+        pthread_mutex_lock(&prepare_lock);
+        port = steal_ptr(daemon->port);
+        pthread_mutex_unlock(&prepare_lock);
         if (!port)
                 return;
         if (port->listener)
@@ -307,12 +315,27 @@ void daemon_port_close(struct daemon *daemon)
         for (size_t i = 0; i < port->n_regions; i++)
                 if (rdma_region_free(port->regions[i].region))
                         log_error("rdma_region_busy", "arena=%u", port->regions[i].arena_id);
+        rdma_region_free(port->prepared);
         uv_poll_stop(&port->poll);
         rdma_port_close(port->rdma);
         uv_close((uv_handle_t *)&port->poll, on_poll_closed);
 }
 
 /* ---- memory ---- */
+
+void daemon_port_prepare(struct daemon *daemon, void *base, uint64_t bytes)
+{
+        struct daemon_port *port;
+
+        pthread_mutex_lock(&prepare_lock);
+        port = daemon->port;
+        if (port) {
+                /* Left, when its arena did not come up. */
+                rdma_region_free(steal_ptr(port->prepared));
+                port->prepare_result = rdma_region_new(&port->prepared, port->rdma, base, bytes);
+        }
+        pthread_mutex_unlock(&prepare_lock);
+}
 
 void daemon_port_add_arena(struct daemon *daemon, const struct host_arena *arena)
 {
@@ -323,7 +346,9 @@ void daemon_port_add_arena(struct daemon *daemon, const struct host_arena *arena
 
         if (!port)
                 return;
-        r = rdma_region_new(&region, port->rdma, arena->base, arena->bytes);
+        /* The worker begins the next one after this. */
+        region = steal_ptr(port->prepared);
+        r = port->prepare_result;
         if (r) {
                 log_warning("rdma_arena_not_registered",
                             "arena=%u error=\"%s\" remedy=\"raise RLIMIT_MEMLOCK\"", arena->id,

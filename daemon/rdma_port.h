@@ -4,14 +4,15 @@
  * has rdma.listen. Its identity is the boot id, so that a client or peer that means an earlier
  * run is told so.
  *
- * Every arena is a region of it from the moment it comes up (registering pins its pages, in the
- * loop thread: about 0.1 ms a MiB, at start). An arena that cannot be registered is said once
+ * Every arena is a region of it from the moment it comes up (registering pins its pages, on the
+ * worker that has made it: about 0.1 ms a MiB). An arena that cannot be registered is said once
  * in the log; transfers of what lies in it fail.
  *
  * A connection is a stranger until its first whole message has come: its service
  * (proto/remote_part.h) says whose it is. Strangers that stay silent are closed after ten
  * seconds; so are, after half a second, links whose owner has said the last word and let go.
- * Loop thread only, but for the look-up of the secret, which is constant.
+ * Loop thread only, but for daemon_port_prepare() and the look-up of the secret, which is
+ * constant.
  */
 #pragma once
 
@@ -35,6 +36,8 @@ bool daemon_port_is_quiet(const struct daemon *daemon);
 /* Frees regions and port, at once, and itself on the loop, later. */
 void daemon_port_close(struct daemon *daemon);
 
+/* Worker: registers the memory of the arena that comes up next. */
+void daemon_port_prepare(struct daemon *daemon, void *base, uint64_t bytes);
 void daemon_port_add_arena(struct daemon *daemon, const struct host_arena *arena);
 
 /* Closes strangers that stay too long. */

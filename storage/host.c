@@ -133,6 +133,9 @@ static void make_piece(uv_work_t *work)
         struct piece *piece = &pool->piece;
 
         piece->result = arena_make(&piece->memory, &piece->wish, &piece->why);
+        if (!piece->result && pool->options.prepare && !atomic_load(&pool->cancelled))
+                pool->options.prepare(pool->options.user, piece->memory.base,
+                                      pool->options.piece_bytes);
 }
 
 /* The pool, on the loop. */

@@ -66,6 +66,8 @@ struct host_options {
          */
         uint64_t (*free_bytes)(void *user);
         uint64_t retry_ms; /* between two looks while there is too little; 0: 1,000 */
+        /* On the worker: what takes time with a piece before it is usable. May be NULL. */
+        void (*prepare)(void *user, void *base, uint64_t bytes);
         void (*on_arena)(void *user, const struct host_arena *arena); /* one more is usable */
         void (*on_stalled)(void *user, const char *reason); /* waiting for memory; once per stall */
         void *user;

@@ -32,6 +32,9 @@ static atomic_ullong free_memory = UINT64_MAX;
 static atomic_uint n_looks;
 static unsigned int n_arenas_seen, n_stalls;
 static char last_stall[160];
+static pthread_t loop_thread;
+static void *last_prepared;
+static unsigned int n_prepared;
 static uint64_t memory_left_after_arena = UINT64_MAX;
 
 static uint64_t tell_free_memory(void *user)
@@ -41,11 +44,23 @@ static uint64_t tell_free_memory(void *user)
         return atomic_load(&free_memory);
 }
 
+static void prepare(void *user, void *base, uint64_t bytes)
+{
+        (void)user;
+        ck_assert(!pthread_equal(pthread_self(), loop_thread));
+        ck_assert_uint_eq(bytes, PIECE);
+        last_prepared = base;
+        n_prepared++;
+}
+
 static void on_arena(void *user, const struct host_arena *arena)
 {
         struct stat status;
 
         (void)user;
+        /* By the worker, before anybody uses it. */
+        ck_assert_uint_eq(n_prepared, n_arenas_seen + 1);
+        ck_assert_ptr_eq(last_prepared, arena->base);
         ck_assert_int_eq(fstat(arena->fd, &status), 0);
         ck_assert_uint_ge((uint64_t)status.st_blocks * 512, arena->bytes);
         n_arenas_seen++;
@@ -67,6 +82,7 @@ static struct host_options options_of(uint64_t n_pieces)
                 .page_bytes = HOST_UNIT_BYTES,
                 .free_bytes = tell_free_memory,
                 .retry_ms = 1,
+                .prepare = prepare,
                 .on_arena = on_arena,
                 .on_stalled = on_stalled,
         };
@@ -90,6 +106,7 @@ static void set_up(void)
         ck_assert_int_eq(uv_loop_init(&loop), 0);
         ck_assert_int_eq(uv_loop_close(&loop), 0);
         n_fds_before = count_fds();
+        loop_thread = pthread_self();
         ck_assert_int_eq(uv_loop_init(&loop), 0);
 }
 
