@@ -62,7 +62,8 @@ void kvt__handshake_start(struct kvt_session *session)
                                  : connect_to(&session->address);
 
         if (fd < 0) {
-                why_set(&session->last_error, "connecting to %s: %s", session->address.sun_path,
+                why_set(&session->last_error, "connecting to %s: %s",
+                        session->bridge ? "the RDMA module" : session->address.sun_path,
                         strerror(-fd));
                 back_off(session);
                 /* No daemon: memory that nobody reads should be free for the next one. */

@@ -432,14 +432,15 @@ static void bridge_free(struct kvt__bridge *bridge)
 /* "host:port", "[::1]:port", "host". */
 static int split_address(struct kvt__bridge *bridge, const char *address, struct why *why)
 {
-        const char *colon = strrchr(address, ':');
+        const char *colon = strrchr(address, ':'), *host = address;
         size_t length = strlen(address);
 
         if (*address == '[') {
                 const char *bracket = strchr(address, ']');
 
                 colon = bracket && bracket[1] == ':' ? bracket + 1 : NULL;
-                length = bracket ? (size_t)(bracket - ++address) : 0;
+                host = address + 1;
+                length = bracket ? (size_t)(bracket - host) : 0;
         } else if (colon) {
                 length = (size_t)(colon - address);
         }
@@ -447,7 +448,7 @@ static int split_address(struct kvt__bridge *bridge, const char *address, struct
                 why_set(why, "rdma://%s is no address: use rdma://HOST:PORT", address);
                 return -EINVAL;
         }
-        bridge->host = strndup(address, length);
+        bridge->host = strndup(host, length);
         if (!colon) {
                 if (asprintf(&bridge->service, "%u", REMOTE_PORT) < 0)
                         bridge->service = NULL;

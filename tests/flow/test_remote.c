@@ -747,6 +747,9 @@ START_TEST(an_address_that_is_none_is_invalid)
         snprintf(address, sizeof(address), "rdma://:1");
         ck_assert_int_eq(try_to_open(why), KVT_INVALID);
         ck_assert_msg(strstr(why, "no address"), "%s", why);
+        snprintf(address, sizeof(address), "rdma://[::1:7428");
+        ck_assert_int_eq(try_to_open(why), KVT_INVALID);
+        ck_assert_msg(strstr(why, address), "%s", why);
         stop();
 }
 END_TEST
