@@ -95,7 +95,7 @@ static void warn(struct rdma_port *port)
                                  ? "RDMA device %s has no memory windows of type 2: a peer that "
                                    "is granted a part of our memory can reach all of it"
                                  : "RDMA device %s has no memory windows of type 2: nothing is "
-                                   "granted through it, unless whole regions may be",
+                                   "granted through it, unless rdma.whole_regions is on",
                          name);
                 return;
         }

@@ -293,7 +293,7 @@ struct metrics_section {
         char *listen;
 };
 struct rdma_section {
-        char *listen, *secret, *allow, *peers;
+        char *listen, *secret, *allow, *peers, *whole_regions, *busy_poll;
 };
 struct drain_section {
         char *seconds;
@@ -385,7 +385,10 @@ static const cyaml_schema_field_t metrics_fields[] = {VALUE(metrics_section, lis
 static const cyaml_schema_field_t rdma_fields[] = {VALUE(rdma_section, listen),
                                                    VALUE(rdma_section, secret),
                                                    VALUE(rdma_section, allow),
-                                                   VALUE(rdma_section, peers), CYAML_FIELD_END};
+                                                   VALUE(rdma_section, peers),
+                                                   VALUE(rdma_section, whole_regions),
+                                                   VALUE(rdma_section, busy_poll),
+                                                   CYAML_FIELD_END};
 static const cyaml_schema_field_t drain_fields[] = {VALUE(drain_section, seconds), CYAML_FIELD_END};
 static const cyaml_schema_field_t log_fields[] = {VALUE(log_section, level), CYAML_FIELD_END};
 static const cyaml_schema_field_t tree_fields[] = {
@@ -480,6 +483,8 @@ static void pick_values(struct config_file *file, const struct tree *tree)
         PICK(CONFIG_RDMA_SECRET, rdma, secret);
         PICK(CONFIG_RDMA_ALLOW, rdma, allow);
         PICK(CONFIG_RDMA_PEERS, rdma, peers);
+        PICK(CONFIG_RDMA_WHOLE_REGIONS, rdma, whole_regions);
+        PICK(CONFIG_RDMA_BUSY_POLL, rdma, busy_poll);
         PICK(CONFIG_DRAIN_SECONDS, drain, seconds);
         PICK(CONFIG_LOG_LEVEL, log, level);
         file->values[CONFIG_CHUNK_TOKENS] = tree->chunk_tokens;

@@ -19,4 +19,6 @@ struct config_rdma {
         uint32_t n_allow;
         char peers[CONFIG_PEERS_MAX][CONFIG_PEER_BYTES]; /* host, or host:port */
         uint32_t n_peers;
+        uint32_t whole_regions; /* grants by devices without windows open a whole arena */
+        uint32_t busy_poll;
 };

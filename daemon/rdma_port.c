@@ -189,6 +189,8 @@ static int open_rdma(struct daemon_port *port, struct why *why)
                 .connections_max = port->daemon->config.sessions.max,
                 .message_bytes = REMOTE_FRAME_BYTES,
                 .n_credits = REMOTE_CREDITS,
+                .whole_regions = port->daemon->config.rdma.whole_regions,
+                .busy_poll = port->daemon->config.rdma.busy_poll,
                 /* A sign of life waits behind what is on the device: on a slow wire not long. */
                 .flight_bytes = UINT64_C(2) << 20,
                 .chunk_bytes = 512u << 10,

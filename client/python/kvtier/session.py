@@ -24,8 +24,8 @@ class Session(Blobs, Matching, Marks, Pages):
     rank, n_ranks: of this process on this node, for `is_mine`. loads, stores: False for runs
     that must be reproducible: nothing that is stored is seen, or nothing is stored.
 
-    With the daemon of another node (socket: rdma://HOST:PORT) `find_boundaries` asks what it has before
-    `match` shows it. secret: the file that holds the domain's, None for what KVTIER_SECRET in
+    With the daemon of another node (socket: rdma://HOST:PORT) `find_boundaries` asks what it has
+    before `match` shows it. secret: the file that holds the domain's, None for what KVTIER_SECRET in
     the environment names, or /etc/kvtier/secret. buffer_bytes: of leases, 0 for 256 MiB.
 
     ValueError: the layout is wrong. SessionError: the daemon refuses. All methods may be

@@ -100,6 +100,8 @@ START_TEST(defaults_are_those_of_the_documentation)
         ck_assert_uint_eq(config.rdma.listen.ss_family, AF_UNSPEC);
         ck_assert_str_eq(config.rdma.secret, "");
         ck_assert_uint_eq(config.rdma.n_allow, 0);
+        ck_assert(!config.rdma.whole_regions);
+        ck_assert(!config.rdma.busy_poll);
         ck_assert_int_eq(config.pool.backend, CONFIG_POOL_OFF);
         ck_assert_uint_eq(config.pool.bytes, 256 * GIB);
         ck_assert_str_eq(config.pool.index, "");
@@ -344,6 +346,15 @@ START_TEST(an_rdma_port_needs_a_secret_and_somebody_who_may_connect)
         override(&config, "rdma.allow=10.0.0.0/8, fd00::/8,192.168.1.1");
         ck_assert_uint_eq(config.rdma.n_allow, 3);
         ck_assert_msg(!config_check(&config, false, &why), "%s", why.text);
+        override(&config, "rdma.whole_regions=on");
+        ck_assert(config.rdma.whole_regions);
+        override(&config, "rdma.busy_poll=on");
+        ck_assert(config.rdma.busy_poll);
+        assert_override_refused("rdma.whole_regions=some", "some");
+        ck_assert_int_eq(parse(&config, "rdma:\n  whole_regions: on\n", &why), 0);
+        ck_assert(config.rdma.whole_regions && !config.rdma.busy_poll);
+        ck_assert_int_eq(parse(&config, "rdma:\n  busy_poll: on\n", &why), 0);
+        ck_assert(!config.rdma.whole_regions && config.rdma.busy_poll);
         assert_override_refused("rdma.allow=10.0.0.0/8,ten", "ten");
         assert_override_refused("rdma.listen=ten", "ten");
 }
