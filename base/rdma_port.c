@@ -69,8 +69,8 @@ static void take_completions(struct rdma_port *port, struct rdma_device *device)
         void *ignored;
 
         /* The rest has to wait until deadlines and jobs have had their turn. */
-        for (unsigned i = 0;
-             i < EVENTS_A_TURN && !ibv_get_cq_event(device->channel, &cq, &ignored); i++) {
+        for (unsigned i = 0; i < EVENTS_A_TURN && !ibv_get_cq_event(device->channel, &cq, &ignored);
+             i++) {
                 struct rdma_connection *connection = find_connection(port, cq);
 
                 ibv_ack_cq_events(cq, 1);
@@ -135,8 +135,8 @@ static void wait_for_events(struct rdma_port *port, bool is_spinning)
                 const struct rdma_device *device = &port->devices[i];
                 bool is_gone = device->is_gone;
 
-                fds[n++] = (struct pollfd){.fd = is_gone ? -1 : device->channel->fd,
-                                           .events = POLLIN};
+                fds[n++] =
+                        (struct pollfd){.fd = is_gone ? -1 : device->channel->fd, .events = POLLIN};
                 fds[n++] = (struct pollfd){.fd = is_gone ? -1 : device->context->async_fd,
                                            .events = POLLIN};
         }

@@ -217,8 +217,7 @@ static bool close_items(struct kvt_session *session, struct kvt__call *call)
 
                 if (item->is_final)
                         continue;
-                if (!is_unknown &&
-                    (!kvt__kind_grants(call->kind) || call->kind == WIRE_RESERVE)) {
+                if (!is_unknown && (!kvt__kind_grants(call->kind) || call->kind == WIRE_RESERVE)) {
                         kvt__session_break(session, "the daemon left object %u of %s unanswered", i,
                                            message_kind_name(call->kind));
                         return false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What a forked child inherits: nothing but memory. Its copies of the socket, the eventfds and
- * what a bridge has open are closed at once, so that the parent's death is a hang-up; arenas and tables
- * are not mapped in it (MADV_DONTFORK); every function answers KVT_FORKED.
+ * what a bridge has open are closed at once, so that the parent's death is a hang-up; arenas and
+ * tables are not mapped in it (MADV_DONTFORK); every function answers KVT_FORKED.
  *
  * fork() waits for the locks of all sessions, so that a child finds each in a state that
  * kvt_close() can free. Order: the list's lock, then a session's; nobody takes the list's

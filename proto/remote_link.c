@@ -17,7 +17,7 @@ struct remote_link {
         struct remote_link_events events;
         void *user;
         uint32_t service; /* of our own parts; 0 until it is known */
-        bool is_open; /* the connection */
+        bool is_open;     /* the connection */
         bool is_closed;
         struct why why; /* what the peer did wrong */
         size_t queued;

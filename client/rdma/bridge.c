@@ -193,8 +193,7 @@ static void on_closed(void *user, struct remote_link *link, enum rdma_end end, c
         (void)link;
         bridge->link = NULL;
         /* Nothing has been said yet: maybe by another way. */
-        if (!bridge->is_open && bridge->socket >= 0 &&
-            bridge->next_address < bridge->addresses.n)
+        if (!bridge->is_open && bridge->socket >= 0 && bridge->next_address < bridge->addresses.n)
                 return;
         bridge_fail(bridge, status_of_end(end), "rdma://%s:%s: %s%s%s", bridge->host,
                     bridge->service, rdma_end_name(end), *why ? ": " : "", why);
@@ -313,7 +312,8 @@ static bool take_orders(struct kvt__bridge *bridge)
 
 static void turn(struct kvt__bridge *bridge)
 {
-        bool reads = bridge->link && bridge->is_open && remote_link_queued(bridge->link) < QUEUED_MAX;
+        bool reads =
+                bridge->link && bridge->is_open && remote_link_queued(bridge->link) < QUEUED_MAX;
         struct pollfd fds[3] = {
                 {.fd = bridge->wake_fd, .events = POLLIN},
                 {.fd = rdma_port_fd(bridge->port), .events = POLLIN},

@@ -34,6 +34,7 @@
 #include "base/rdma_secret.h"
 #include "client/outbox.h"
 #include "client/rdma/lookup.h"
+#include "client/rdma/request.h"
 #include "client/rdma/room.h"
 #include "client/remote.h"
 #include "proto/message.h"
@@ -49,27 +50,6 @@ struct bridge_era {
         uint64_t id;
         uint8_t secret[16];
 };
-
-/* What the library has asked for, as long as an answer is to come. */
-struct bridge_request {
-        RB_ENTRY(bridge_request) link;
-        uint64_t id;
-        uint16_t kind;
-        bool is_answered;  /* by the daemon, to the end */
-        bool is_held;      /* COMMIT: not sent yet */
-        uint32_t n_moving;  /* batches */
-        uint32_t failure;   /* COMMIT: of batches that the daemon was not told of; FIND */
-        uint32_t n;         /* of the request */
-        uint64_t set;
-        uint64_t target; /* CANCEL */
-        STAILQ_HEAD(, bridge_request) cancels; /* of this, answered when it ends; owned */
-        STAILQ_ENTRY(bridge_request) cancel_link;
-        uint64_t *leases;       /* COMMIT, ABORT, RELEASE: by index */
-        struct digest *digests; /* FIND: by index */
-        struct kvt__outbox held; /* COMMIT: its parts, and a CANCEL behind them */
-};
-
-RB_HEAD(bridge_requests, bridge_request);
 
 /* One object of a batch. */
 struct batch_member {
@@ -133,7 +113,7 @@ struct kvt__bridge {
         struct lookup_result addresses;
         uint32_t next_address;
         struct remote_link *link; /* NULL: none */
-        bool is_open; /* the link */
+        bool is_open;             /* the link */
         bool is_welcome;
         bool is_mid; /* more parts of what was sent last are to come */
         uint64_t era;
@@ -171,19 +151,7 @@ void bridge_fail(struct kvt__bridge *bridge, uint32_t status, const char *format
 void bridge_from_library(struct kvt__bridge *bridge);
 void bridge_from_daemon(struct kvt__bridge *bridge, const struct wire_header *header);
 
-/* request.c */
-struct bridge_request *bridge_request_find(struct kvt__bridge *bridge, uint64_t id);
-/* The one of that id, or a new one. NULL: out of memory; the connection has failed. */
-struct bridge_request *bridge_request_get(struct kvt__bridge *bridge, uint64_t id, uint16_t kind,
-                                          uint32_t n);
-/* @cancel is answered by bridge_request_end() of @target. */
-void bridge_request_cancel_after(struct kvt__bridge *bridge, struct bridge_request *cancel,
-                                 struct bridge_request *target);
-/* Answered in full: sends the answers to the cancels that wait for it, and frees it. */
-void bridge_request_end(struct kvt__bridge *bridge, struct bridge_request *request);
-void bridge_requests_free(struct kvt__bridge *bridge);
-
-/* A RESULT of @request to the library, item by item, in messages as long as need be. */
+/* request.c: a RESULT of @request to the library, item by item, in messages as long as need be. */
 void bridge_result_begin(struct kvt__bridge *bridge, uint64_t request);
 void bridge_result_add(struct kvt__bridge *bridge, const struct wire_result_item *item,
                        const struct wire_extent *extents, const uint64_t *pieces);

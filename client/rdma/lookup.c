@@ -44,8 +44,8 @@ static int ask(const struct lookup *lookup, int flags, struct lookup_result *ret
         };
 
         if (!result.error)
-                for (const struct addrinfo *at = found;
-                     at && result.n < LOOKUP_ADDRESSES_MAX; at = at->ai_next)
+                for (const struct addrinfo *at = found; at && result.n < LOOKUP_ADDRESSES_MAX;
+                     at = at->ai_next)
                         memcpy(&result.addresses[result.n++], at->ai_addr, at->ai_addrlen);
         if (found)
                 freeaddrinfo(found);

@@ -80,7 +80,8 @@ void bridge_request_end(struct kvt__bridge *bridge, struct bridge_request *reque
         const struct bridge_request *cancel;
 
         RB_REMOVE(bridge_requests, &bridge->requests, request);
-        STAILQ_FOREACH(cancel, &request->cancels, cancel_link) {
+        STAILQ_FOREACH(cancel, &request->cancels, cancel_link)
+        {
                 bridge_result_begin(bridge, cancel->id);
                 bridge_result_add(bridge, &(struct wire_result_item){.status = KVT_WIRE_OK}, NULL,
                                   NULL);

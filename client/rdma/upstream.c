@@ -30,7 +30,8 @@ static void keep_held_cancels(struct kvt__bridge *bridge, struct bridge_request 
 {
         const struct kvt__packet *packet;
 
-        STAILQ_FOREACH(packet, &request->held.packets, link) {
+        STAILQ_FOREACH(packet, &request->held.packets, link)
+        {
                 const struct wire_header *header = (const void *)packet->bytes;
                 struct bridge_request *cancel = NULL;
 

@@ -53,8 +53,8 @@ static void write_secret(const char *text)
 static void start(const struct daemon_options *given)
 {
         static char listen_at[64], secret_at[160], metrics_at[64];
-        static const char *overrides[] = {listen_at, secret_at, metrics_at,
-                                          "rdma.allow=127.0.0.1,10.1.0.0/24", NULL, NULL};
+        static const char *overrides[] = {
+                listen_at, secret_at, metrics_at, "rdma.allow=127.0.0.1,10.1.0.0/24", NULL, NULL};
         struct daemon_options options = given ? *given : (struct daemon_options){0};
 
         port = 20000 + (unsigned)getpid() % 10000 * 2;
@@ -470,12 +470,12 @@ START_TEST(no_more_is_fetched_at_once_than_may_be_leased)
         ck_assert_uint_eq(wire_client_acquire(&client->wire, 0, NULL, &object, 1), KVT_WIRE_OK);
         /* What has been answered does not count any more. */
         for (unsigned i = 0; i < 3; i++) {
-                ck_assert_uint_eq(remote_client_move_times(client, WIRE_FETCH, object.lease, place,
-                                                           5000, 5),
-                                  KVT_WIRE_BUSY);
-                ck_assert_uint_eq(remote_client_move_times(client, WIRE_FETCH, object.lease, place,
-                                                           5000, 4),
-                                  KVT_WIRE_OK);
+                ck_assert_uint_eq(
+                        remote_client_move_times(client, WIRE_FETCH, object.lease, place, 5000, 5),
+                        KVT_WIRE_BUSY);
+                ck_assert_uint_eq(
+                        remote_client_move_times(client, WIRE_FETCH, object.lease, place, 5000, 4),
+                        KVT_WIRE_OK);
         }
         wire_client_end(&client->wire, WIRE_RELEASE, 0, &object, 1);
         remote_client_close(client);
