@@ -130,6 +130,7 @@ static bool take_lease(struct grants *grants, const struct wire_result_item *ite
                 add_fetch(grants, room, item, pieces);
                 return true;
         }
+        room->set = grants->request->set;
         extent.offset = room->run->offset;
         extent.length = room->run->length;
         told.n_extents = 1;
@@ -181,6 +182,20 @@ static void on_grants(struct kvt__bridge *bridge, struct bridge_request *request
 
 /* ---- leases that end ---- */
 
+/* An abort of one member is that of its set. */
+static void end_room(struct kvt__bridge *bridge, const struct bridge_request *request,
+                     uint64_t lease)
+{
+        struct room *room = room_find(&bridge->rooms, bridge->era, lease);
+
+        if (!room)
+                return;
+        if (room->set && request->kind == WIRE_ABORT)
+                rooms_end_set(&bridge->rooms, bridge->era, room->set);
+        else
+                room_end(&bridge->rooms, room);
+}
+
 static void on_ends(struct kvt__bridge *bridge, struct bridge_request *request,
                     const struct wire_header *header)
 {
@@ -191,19 +206,21 @@ static void on_ends(struct kvt__bridge *bridge, struct bridge_request *request,
 
         message_cursor_init(&cursor, header);
         while (!message_next_result(&cursor, &item, &extents, &pieces)) {
-                struct room *room;
-
-                /* It stays as it was. */
-                if (item.status == KVT_WIRE_INVALID || item.status == KVT_WIRE_PENDING ||
-                    item.index >= request->n)
+                if (item.index >= request->n)
                         continue;
-                room = room_find(&bridge->rooms, bridge->era, request->leases[item.index]);
-                if (room)
-                        room_end(&bridge->rooms, room);
+                /* It stays as it was. */
+                if (item.status == KVT_WIRE_INVALID || item.status == KVT_WIRE_PENDING)
+                        request->goes_on = true;
+                else
+                        end_room(bridge, request, request->leases[item.index]);
         }
         bridge_tell(bridge, header, header->length, -1);
-        if (!(header->flags & WIRE_MORE))
-                bridge_request_end(bridge, request);
+        if (header->flags & WIRE_MORE)
+                return;
+        /* Those that the commit did not name, too. */
+        if (request->kind == WIRE_COMMIT && request->set && !request->goes_on)
+                rooms_end_set(&bridge->rooms, bridge->era, request->set);
+        bridge_request_end(bridge, request);
 }
 
 static void on_cancelled(struct kvt__bridge *bridge, struct bridge_request *request,

@@ -22,6 +22,7 @@ struct bridge_request {
         uint16_t kind;
         bool is_answered;  /* by the daemon, to the end */
         bool is_held;      /* COMMIT: not sent yet */
+        bool goes_on;      /* COMMIT: its set */
         uint32_t n_moving; /* batches */
         uint32_t failure;  /* COMMIT: of batches that the daemon was not told of; FIND */
         uint32_t n;        /* of the request */

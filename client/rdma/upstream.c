@@ -55,6 +55,8 @@ static void fail_commit(struct kvt__bridge *bridge, struct bridge_request *reque
                         room_end(&bridge->rooms, room);
                 bridge_result_add(bridge, &item, NULL, NULL);
         }
+        if (request->set)
+                rooms_end_set(&bridge->rooms, bridge->era, request->set);
         bridge_result_end(bridge, false);
         keep_held_cancels(bridge, request);
         bridge_request_end(bridge, request);

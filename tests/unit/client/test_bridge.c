@@ -334,6 +334,30 @@ START_TEST(what_finds_no_room_leaves_the_rest_of_its_set_alone)
 }
 END_TEST
 
+START_TEST(the_rooms_of_a_set_end_with_it)
+{
+        uint64_t lease = 1;
+
+        /* By the abort of one, in a batch of no set. */
+        reserve(1, 7, 3);
+        daemon_grants(1, 3, 100);
+        library_sends(WIRE_ABORT, 2, 0, &lease, sizeof(lease), 1);
+        daemon_says(2, KVT_WIRE_OK);
+        ck_assert(RB_EMPTY(&bridge.rooms.tree));
+        /* By a commit that names one of them, which is told what has become of the set. */
+        reserve(3, 7, 2);
+        daemon_grants(3, 2, 100);
+        library_sends(WIRE_COMMIT, 4, 7, &(struct wire_commit_item){.lease = 9},
+                      sizeof(struct wire_commit_item), 1);
+        daemon_says(4, KVT_WIRE_INVALID);
+        ck_assert_ptr_nonnull(room_find(&bridge.rooms, 1, 2));
+        library_sends(WIRE_COMMIT, 5, 7, &(struct wire_commit_item){.lease = 9},
+                      sizeof(struct wire_commit_item), 1);
+        daemon_says(5, KVT_WIRE_GONE);
+        ck_assert(RB_EMPTY(&bridge.rooms.tree));
+}
+END_TEST
+
 START_TEST(a_lease_that_is_granted_twice_is_hung_up_on)
 {
         struct wire_result_item items[2];
@@ -384,6 +408,7 @@ int main(void)
         tcase_add_test(all, windows_that_have_run_out_are_busy);
         tcase_add_test(all, cancels_that_wait_go_with_the_connection);
         tcase_add_test(all, what_finds_no_room_leaves_the_rest_of_its_set_alone);
+        tcase_add_test(all, the_rooms_of_a_set_end_with_it);
         tcase_add_test(all, a_lease_that_is_granted_twice_is_hung_up_on);
         tcase_add_test(all, a_find_that_was_refused_says_so_once);
         suite_add_tcase(suite, all);
