@@ -60,6 +60,11 @@ uint16_t rdma_listener_port(const struct rdma_listener *listener)
         abort();
 }
 
+void rdma_port_last_refusal(struct rdma_port *port, struct rdma_refusal *ret_refusal)
+{
+        abort();
+}
+
 int rdma_connection_open(struct rdma_connection **ret_connection, struct rdma_port *port,
                          const struct rdma_target *target,
                          const struct rdma_connection_events *events, void *user)

@@ -271,6 +271,7 @@ static void reject(struct rdma_port *port, struct rdma_cm_id *id, enum rdma_end 
         struct rejection rejection = {RDMA_FRAME_MAGIC, end};
 
         rdma_count(port, ended[end], 1);
+        rdma_port_note_refusal(port, end, rdma_get_peer_addr(id));
         rdma_reject(id, &rejection, sizeof(rejection));
         rdma_destroy_id(id);
 }

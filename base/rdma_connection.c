@@ -173,6 +173,9 @@ void rdma_connection_break(struct rdma_connection *connection, enum rdma_end end
         vsnprintf(connection->why.text, sizeof(connection->why.text), format, arguments);
         va_end(arguments);
         rdma_count(port, ended[end], 1);
+        if (connection->listener && !connection->is_seen)
+                rdma_port_note_refusal(port, end,
+                                       (const struct sockaddr *)&connection->peer_address);
         clear_timers(connection);
         stop_device(connection);
         rdma_transfers_break(connection);

@@ -51,6 +51,15 @@ struct rdma_target {
         uint64_t timeout_ns;                /* until on_open(); 0: handshake_ns */
 };
 
+/* Who knocked at a listener last and did not come in. */
+struct rdma_refusal {
+        uint64_t n; /* of them all, since the port was opened */
+        enum rdma_end end;
+        char address[RDMA_ADDRESS_TEXT_MAX];
+};
+
+void rdma_port_last_refusal(struct rdma_port *port, struct rdma_refusal *ret_refusal);
+
 /* 0, RDMA_E_FULL or negative. All else is told by on_closed(). @events is copied. */
 int rdma_connection_open(struct rdma_connection **ret_connection, struct rdma_port *port,
                          const struct rdma_target *target,

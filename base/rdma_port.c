@@ -172,6 +172,23 @@ void rdma_port_check_drained(struct rdma_port *port)
         mailbox_post(&port->to_owner, &port->wake);
 }
 
+void rdma_port_note_refusal(struct rdma_port *port, enum rdma_end end,
+                            const struct sockaddr *address)
+{
+        pthread_mutex_lock(&port->refusal_lock);
+        port->refusal.n++;
+        port->refusal.end = end;
+        rdma_address_format(address, port->refusal.address);
+        pthread_mutex_unlock(&port->refusal_lock);
+}
+
+void rdma_port_last_refusal(struct rdma_port *port, struct rdma_refusal *ret_refusal)
+{
+        pthread_mutex_lock(&port->refusal_lock);
+        *ret_refusal = port->refusal;
+        pthread_mutex_unlock(&port->refusal_lock);
+}
+
 static void run_wake(struct job *job)
 {
         (void)job;
@@ -233,6 +250,7 @@ static void port_free(struct rdma_port *port)
                 mailbox_deinit(&port->to_helper);
         if (port->to_owner.fd >= 0)
                 mailbox_deinit(&port->to_owner);
+        pthread_mutex_destroy(&port->refusal_lock);
         free(port);
 }
 
@@ -246,6 +264,7 @@ static struct rdma_port *port_new(const struct rdma_port_options *options)
                 return NULL;
         port->options = *options;
         port->to_helper.fd = port->to_owner.fd = -1;
+        pthread_mutex_init(&port->refusal_lock, NULL);
         port->wake.run = run_wake;
         port->close.run = run_close;
         rdma_deadlines_init(&port->deadlines);

@@ -37,6 +37,8 @@ struct rdma_port {
         struct job close; /* helper */
         pthread_t helper;
         char warning[256];
+        pthread_mutex_t refusal_lock;
+        struct rdma_refusal refusal; /* the helper's to write */
         atomic_bool is_closing;
         atomic_bool is_drained;                   /* closing, and nothing is left */
         struct rdma_deadlines deadlines;          /* helper */
@@ -78,6 +80,10 @@ uint64_t rdma_now_ns(void);
 
 /* Helper: a reason for the owner to see whether all is gone. */
 void rdma_port_check_drained(struct rdma_port *port);
+
+/* Helper: somebody did not come in. */
+void rdma_port_note_refusal(struct rdma_port *port, enum rdma_end end,
+                            const struct sockaddr *address);
 
 /* rdma_listener.c, helper */
 void rdma_listener_end(struct rdma_listener *listener);

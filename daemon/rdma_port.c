@@ -13,6 +13,7 @@
 
 #define STRANGER_NS UINT64_C(10000000000)
 #define LET_GO_NS   UINT64_C(500000000)
+#define TELL_NS     UINT64_C(1000000000) /* between two words about refusals */
 #define DOMAIN_NAME "default" /* the only one there is */
 
 /* Between the worker that registers an arena and the end of the port. */
@@ -45,6 +46,8 @@ struct daemon_port {
         int prepare_result;
         LIST_HEAD(, stranger) strangers;
         uint32_t n_links; /* that have an owner */
+        uint64_t n_refused; /* that the log has been told of */
+        uint64_t told_ns;
         daemon_port_accept *accept[REMOTE_PEER + 1];
 };
 
@@ -147,6 +150,22 @@ void daemon_port_link_gone(struct daemon *daemon)
         daemon_wake(daemon);
 }
 
+/* The last one by name, the others by number: knocking fills no log. */
+static void tell_refusals(struct daemon_port *port, uint64_t now_ns)
+{
+        struct rdma_refusal refusal;
+
+        if (now_ns < port->told_ns + TELL_NS)
+                return;
+        rdma_port_last_refusal(port->rdma, &refusal);
+        if (refusal.n == port->n_refused)
+                return;
+        log_warning("rdma_refused", "from=%s reason=%s n=%" PRIu64, refusal.address,
+                    rdma_end_name(refusal.end), refusal.n - port->n_refused);
+        port->n_refused = refusal.n;
+        port->told_ns = now_ns;
+}
+
 void daemon_port_expire(struct daemon *daemon, uint64_t now_ns)
 {
         struct stranger *stranger;
@@ -156,6 +175,7 @@ void daemon_port_expire(struct daemon *daemon, uint64_t now_ns)
         LIST_FOREACH(stranger, &daemon->port->strangers, link)
                 if (now_ns > stranger->until_ns)
                         remote_link_close(stranger->remote);
+        tell_refusals(daemon->port, now_ns);
 }
 
 /* ---- the port ---- */

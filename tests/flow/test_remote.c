@@ -704,6 +704,7 @@ START_TEST(a_wrong_secret_is_denied_and_said_so)
         write_secret("default not-the-same-secret\n");
         ck_assert_int_eq(try_to_open(why), KVT_DENIED);
         ck_assert_msg(strstr(why, "denied"), "%s", why);
+        daemon_wait_log(&fixture, "rdma_refused", "reason=denied");
         unlink(secret);
         ck_assert_int_eq(try_to_open(why), KVT_INVALID);
         ck_assert_msg(strstr(why, secret), "%s", why);

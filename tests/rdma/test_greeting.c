@@ -113,6 +113,7 @@ END_TEST
 
 START_TEST(an_address_that_is_not_in_the_list_is_refused)
 {
+        struct rdma_refusal refusal;
         struct pair pair;
 
         pair_init(&pair);
@@ -120,6 +121,11 @@ START_TEST(an_address_that_is_not_in_the_list_is_refused)
         side_connect(&pair.client, pair.server.number, "here", NULL);
         check_refusal(&pair, RDMA_END_NOT_ALLOWED, "this address is not in the server's list");
         ck_assert_uint_eq(ended(&pair.server, RDMA_END_NOT_ALLOWED), 1);
+        /* By its name. */
+        rdma_port_last_refusal(pair.server.port, &refusal);
+        ck_assert_uint_eq(refusal.n, 1);
+        ck_assert_int_eq(refusal.end, RDMA_END_NOT_ALLOWED);
+        ck_assert_ptr_nonnull(strstr(refusal.address, "10.1.0."));
         pair_close(&pair);
 }
 END_TEST

@@ -35,6 +35,7 @@ struct rdma_port {
         int epoll, kick;
         STAILQ_HEAD(, task) tasks;
         LIST_HEAD(, rdma_connection) connections;
+        struct rdma_refusal refusal;
         struct rdma_port_stats stats;
 };
 
@@ -206,6 +207,11 @@ void rdma_port_close(struct rdma_port *port)
         free(port);
 }
 
+void rdma_port_last_refusal(struct rdma_port *port, struct rdma_refusal *ret_refusal)
+{
+        *ret_refusal = port->refusal;
+}
+
 void rdma_port_forget_in_child(const struct rdma_port *port)
 {
         const struct rdma_connection *connection;
@@ -285,6 +291,9 @@ static void on_hello(struct rdma_connection *connection, const struct hello *hel
         memcpy(answer.id, connection->port->options.identity.id, sizeof(answer.id));
         if (send(connection->socket, &answer, sizeof(answer), MSG_NOSIGNAL) < 0 ||
             answer.end != RDMA_N_ENDS) {
+                connection->port->refusal.n++;
+                connection->port->refusal.end = (enum rdma_end)answer.end;
+                rdma_connection_peer_address(connection, connection->port->refusal.address);
                 end_connection(connection, (enum rdma_end)answer.end);
                 return;
         }
@@ -511,7 +520,7 @@ int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, voi
         if (!region)
                 return -ENOMEM;
         *region = (struct rdma_region){.port = port, .base = base, .length = length};
-        port->stats.regions++;
+        __atomic_fetch_add(&port->stats.regions, 1, __ATOMIC_RELAXED); /* any thread */
         *ret_region = region;
         return 0;
 }
@@ -521,7 +530,7 @@ int rdma_region_free(struct rdma_region *region)
         if (region && region->n_users)
                 return RDMA_E_BUSY;
         if (region)
-                region->port->stats.regions--;
+                __atomic_fetch_sub(&region->port->stats.regions, 1, __ATOMIC_RELAXED);
         free(region);
         return 0;
 }
