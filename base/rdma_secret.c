@@ -99,3 +99,13 @@ int rdma_secret_load(struct rdma_secret_file *ret_file, const char *path, struct
         explicit_bzero(text, sizeof(text));
         return r;
 }
+
+int rdma_secret_find(void *user, const char *domain, struct rdma_secret *ret_secret)
+{
+        const struct rdma_secret_file *file = user;
+
+        if (strcmp(domain, file->domain) != 0)
+                return RDMA_E_DENIED;
+        *ret_secret = file->secret;
+        return 0;
+}

@@ -18,5 +18,8 @@ struct rdma_secret_file {
         struct rdma_secret secret;
 };
 
+/* find_secret() of a port whose user is the rdma_secret_file. */
+int rdma_secret_find(void *user, const char *domain, struct rdma_secret *ret_secret);
+
 /* 0, RDMA_SECRET_E_INVALID or the negative errno of reading @path, each with the reason. */
 int rdma_secret_load(struct rdma_secret_file *ret_file, const char *path, struct why *why);

@@ -189,23 +189,12 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         rdma_port_run(port->rdma);
 }
 
-/* Helper thread of the port. */
-static int find_secret(void *user, const char *domain, struct rdma_secret *ret_secret)
-{
-        const struct daemon_port *port = user;
-
-        if (strcmp(domain, port->secret.domain) != 0)
-                return RDMA_E_DENIED;
-        *ret_secret = port->secret.secret;
-        return 0;
-}
-
 static int open_rdma(struct daemon_port *port, struct why *why)
 {
         struct rdma_port_options options = {
                 .identity = remote_identity(port->daemon->boot_id),
-                .find_secret = find_secret,
-                .user = port,
+                .find_secret = rdma_secret_find,
+                .user = &port->secret,
                 .connections_max = port->daemon->config.sessions.max,
                 .message_bytes = REMOTE_FRAME_BYTES,
                 .n_credits = REMOTE_CREDITS,

@@ -334,23 +334,12 @@ static void turn(struct kvt__bridge *bridge)
                 bridge_beat(bridge);
 }
 
-/* Runs on the helper thread of the port. */
-static int find_secret(void *user, const char *domain, struct rdma_secret *ret_secret)
-{
-        const struct kvt__bridge *bridge = user;
-
-        if (strcmp(domain, bridge->secret.domain) != 0)
-                return RDMA_E_DENIED;
-        *ret_secret = bridge->secret.secret;
-        return 0;
-}
-
 static int open_port(struct kvt__bridge *bridge, struct why *why)
 {
         struct rdma_port_options options = {
                 .identity = remote_identity(bridge->id),
-                .find_secret = find_secret,
-                .user = bridge,
+                .find_secret = rdma_secret_find,
+                .user = &bridge->secret,
                 .connections_max = 2,
                 .message_bytes = REMOTE_FRAME_BYTES,
                 .n_credits = REMOTE_CREDITS,

@@ -48,6 +48,19 @@ START_TEST(a_line_names_the_domain_and_its_secret)
 }
 END_TEST
 
+START_TEST(a_port_finds_the_secret_of_its_domain_alone)
+{
+        struct rdma_secret secret = {0};
+
+        ck_assert(!load("default 0123456789abcdef\n"));
+        ck_assert_int_eq(rdma_secret_find(&file, "other", &secret), RDMA_E_DENIED);
+        ck_assert_uint_eq(secret.length, 0);
+        ck_assert_int_eq(rdma_secret_find(&file, "default", &secret), 0);
+        ck_assert_uint_eq(secret.length, 16);
+        ck_assert_mem_eq(secret.bytes, "0123456789abcdef", 16);
+}
+END_TEST
+
 START_TEST(what_is_no_such_line_is_refused_without_quoting_it)
 {
         static const char *const texts[] = {
@@ -99,6 +112,7 @@ int main(void)
 
         tcase_add_checked_fixture(all, setup, teardown);
         tcase_add_test(all, a_line_names_the_domain_and_its_secret);
+        tcase_add_test(all, a_port_finds_the_secret_of_its_domain_alone);
         tcase_add_test(all, what_is_no_such_line_is_refused_without_quoting_it);
         tcase_add_test(all, a_file_for_everybody_is_refused);
         tcase_add_test(all, an_absent_file_is_told_by_name);
