@@ -117,6 +117,7 @@ struct kvt__bridge {
         bool is_welcome;
         bool is_mid; /* more parts of what was sent last are to come */
         uint64_t era;
+        uint64_t turn; /* of the last request that went to the daemon */
         uint64_t session;
         uint8_t boot_id[16];
         uint32_t domain;

@@ -131,6 +131,7 @@ static bool take_lease(struct grants *grants, const struct wire_result_item *ite
                 return true;
         }
         room->set = grants->request->set;
+        room->turn = grants->request->turn;
         extent.offset = room->run->offset;
         extent.length = room->run->length;
         told.n_extents = 1;
@@ -191,7 +192,7 @@ static void end_room(struct kvt__bridge *bridge, const struct bridge_request *re
         if (!room)
                 return;
         if (room->set && request->kind == WIRE_ABORT)
-                rooms_end_set(&bridge->rooms, bridge->era, room->set);
+                rooms_end_set(&bridge->rooms, bridge->era, room->set, request->turn);
         else
                 room_end(&bridge->rooms, room);
 }
@@ -219,7 +220,7 @@ static void on_ends(struct kvt__bridge *bridge, struct bridge_request *request,
                 return;
         /* Those that the commit did not name, too. */
         if (request->kind == WIRE_COMMIT && request->set && !request->goes_on)
-                rooms_end_set(&bridge->rooms, bridge->era, request->set);
+                rooms_end_set(&bridge->rooms, bridge->era, request->set, request->turn);
         bridge_request_end(bridge, request);
 }
 

@@ -27,6 +27,7 @@ struct bridge_request {
         uint32_t failure;  /* COMMIT: of batches that the daemon was not told of; FIND */
         uint32_t n;        /* of the request */
         uint64_t set;
+        uint64_t turn;                         /* when it went to the daemon: later is more */
         uint64_t target;                       /* CANCEL */
         STAILQ_HEAD(, bridge_request) cancels; /* of this, answered when it ends; owned */
         STAILQ_ENTRY(bridge_request) cancel_link;

@@ -144,13 +144,13 @@ static struct room *first_of(struct rooms *rooms, uint64_t era)
         return room && room->era == era ? room : NULL;
 }
 
-void rooms_end_set(struct rooms *rooms, uint64_t era, uint64_t set)
+void rooms_end_set(struct rooms *rooms, uint64_t era, uint64_t set, uint64_t turn)
 {
         struct room *room = first_of(rooms, era), *next;
 
         for (; room && room->era == era; room = next) {
                 next = RB_NEXT(room_tree, &rooms->tree, room);
-                if (room->set == set && !room->is_over)
+                if (room->set == set && room->turn < turn && !room->is_over)
                         room_end(rooms, room);
         }
 }

@@ -35,7 +35,8 @@ struct room {
         uint64_t era;
         uint64_t lease;
         uint64_t bytes;
-        uint64_t set; /* of a reservation; 0: none */
+        uint64_t set;  /* of a reservation; 0: none */
+        uint64_t turn; /* when its reservation went to the daemon */
         struct run *run;
         bool is_lent;
         bool is_over; /* goes when it is no longer lent */
@@ -60,7 +61,7 @@ struct room *room_find(struct rooms *rooms, uint64_t era, uint64_t lease);
 void room_end(struct rooms *rooms, struct room *room);
 void room_take_back(struct rooms *rooms, struct room *room); /* it was lent */
 
-/* All of an era, or of a set in it. */
-void rooms_end_set(struct rooms *rooms, uint64_t era, uint64_t set);
+/* Those of a set that were asked for before @turn: its number may be another's by now. */
+void rooms_end_set(struct rooms *rooms, uint64_t era, uint64_t set, uint64_t turn);
 void rooms_end_era(struct rooms *rooms, uint64_t era);
 bool rooms_have_era(struct rooms *rooms, uint64_t era);

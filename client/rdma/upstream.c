@@ -20,6 +20,7 @@ static void send_held(struct kvt__bridge *bridge, struct bridge_request *request
         struct kvt__packet *packet;
 
         request->is_held = false;
+        request->turn = ++bridge->turn;
         STAILQ_FOREACH(packet, &request->held.packets, link)
                 bridge_say(bridge, packet->bytes, packet->length);
         kvt__outbox_clear(&request->held);
@@ -56,7 +57,7 @@ static void fail_commit(struct kvt__bridge *bridge, struct bridge_request *reque
                 bridge_result_add(bridge, &item, NULL, NULL);
         }
         if (request->set)
-                rooms_end_set(&bridge->rooms, bridge->era, request->set);
+                rooms_end_set(&bridge->rooms, bridge->era, request->set, ++bridge->turn);
         bridge_result_end(bridge, false);
         keep_held_cancels(bridge, request);
         bridge_request_end(bridge, request);
@@ -134,6 +135,7 @@ static void on_leases(struct kvt__bridge *bridge, const struct wire_batch *messa
         message_cursor_init(&cursor, message);
         while (!message_next_lease(&cursor, &lease) && index < request->n)
                 request->leases[index++] = lease;
+        request->turn = ++bridge->turn;
         bridge_forward(bridge, &message->header);
 }
 
@@ -211,6 +213,8 @@ void bridge_from_library(struct kvt__bridge *bridge)
                 if (!request)
                         return;
                 request->set = batch->set;
+                if (!request->turn)
+                        request->turn = ++bridge->turn;
                 if (header->kind == WIRE_RESERVE)
                         drop_contiguous(bridge);
                 bridge_forward(bridge, header);

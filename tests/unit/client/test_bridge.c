@@ -358,6 +358,29 @@ START_TEST(the_rooms_of_a_set_end_with_it)
 }
 END_TEST
 
+START_TEST(the_rooms_of_another_set_of_that_number_stay)
+{
+        struct wire_result_item granted = {.status = KVT_WIRE_OK, .lease = 2, .bytes = 100};
+
+        reserve(1, 7, 1);
+        daemon_grants(1, 1, 100);
+        library_sends(WIRE_COMMIT, 2, 7, &(struct wire_commit_item){.lease = 9},
+                      sizeof(struct wire_commit_item), 1);
+        ck_assert_uint_eq(last(&said)->header.kind, WIRE_COMMIT);
+        /* A commit that replaces is answered late; the daemon's set has ended with it. */
+        reserve(3, 7, 1);
+        daemon_answers(3, &granted, 1, false);
+        daemon_says(2, KVT_WIRE_OK);
+        ck_assert_ptr_null(room_find(&bridge.rooms, 1, 1));
+        ck_assert_ptr_nonnull(room_find(&bridge.rooms, 1, 2));
+        /* Its own commit ends it. */
+        library_sends(WIRE_COMMIT, 4, 7, &(struct wire_commit_item){.lease = 9},
+                      sizeof(struct wire_commit_item), 1);
+        daemon_says(4, KVT_WIRE_OK);
+        ck_assert(RB_EMPTY(&bridge.rooms.tree));
+}
+END_TEST
+
 START_TEST(a_lease_that_is_granted_twice_is_hung_up_on)
 {
         struct wire_result_item items[2];
@@ -409,6 +432,7 @@ int main(void)
         tcase_add_test(all, cancels_that_wait_go_with_the_connection);
         tcase_add_test(all, what_finds_no_room_leaves_the_rest_of_its_set_alone);
         tcase_add_test(all, the_rooms_of_a_set_end_with_it);
+        tcase_add_test(all, the_rooms_of_another_set_of_that_number_stay);
         tcase_add_test(all, a_lease_that_is_granted_twice_is_hung_up_on);
         tcase_add_test(all, a_find_that_was_refused_says_so_once);
         suite_add_tcase(suite, all);
