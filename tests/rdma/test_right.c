@@ -6,9 +6,61 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rdma_queue.h"
 #include "tests/rdma/test_rdma.h"
 
 #define PAGE 4096u
+
+/* ---- what the device is asked to bind ---- */
+
+/* The linker puts it in the way (--wrap). The helpers write, the test reads what is granted. */
+static struct ibv_mw_bind_info bound[4];
+static uint32_t n_bound;
+
+bool __real_rdma_queue_post(struct rdma_connection *connection, struct ibv_send_wr *request,
+                            enum rdma_work work, const void *owner);
+bool __wrap_rdma_queue_post(struct rdma_connection *connection, struct ibv_send_wr *request,
+                            enum rdma_work work, const void *owner);
+
+bool __wrap_rdma_queue_post(struct rdma_connection *connection, struct ibv_send_wr *request,
+                            enum rdma_work work, const void *owner)
+{
+        uint32_t n = __atomic_load_n(&n_bound, __ATOMIC_RELAXED);
+
+        if (request->opcode == IBV_WR_BIND_MW && n < sizeof(bound) / sizeof(*bound)) {
+                bound[n] = request->bind_mw.bind_info;
+                __atomic_store_n(&n_bound, n + 1, __ATOMIC_RELEASE);
+        }
+        return __real_rdma_queue_post(connection, request, work, owner);
+}
+
+/* The @n-th is the extent to the byte, for the one kind of access. */
+static void expect_bound(uint32_t n, const uint8_t *address, size_t length, bool is_writable)
+{
+        ck_assert_uint_gt(__atomic_load_n(&n_bound, __ATOMIC_ACQUIRE), n);
+        ck_assert_uint_eq(bound[n].addr, (uintptr_t)address);
+        ck_assert_uint_eq(bound[n].length, length);
+        ck_assert_uint_eq(bound[n].mw_access_flags,
+                          is_writable ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ);
+}
+
+START_TEST(a_window_is_bound_to_what_is_granted_and_no_more)
+{
+        struct pair pair;
+
+        pair_init(&pair);
+        pair_open(&pair, 3 * PAGE);
+        grant(&pair, PAGE + 3, 5, false);
+        expect_bound(0, pair.server.memory + PAGE + 3, 5, false);
+        take_back(&pair);
+        grant(&pair, PAGE, PAGE, true);
+        expect_bound(1, pair.server.memory + PAGE, PAGE, true);
+        ck_assert_uint_eq(__atomic_load_n(&n_bound, __ATOMIC_ACQUIRE), 2);
+        pair_close(&pair);
+}
+END_TEST
+
+/* ---- what the device lets a peer do ---- */
 
 /*
  * The server has granted the second of its three pages; the client tries @length at @offset.
@@ -22,7 +74,10 @@ static bool is_refused(bool is_granted_for_writing, size_t offset, size_t length
         pair_open(&pair, 3 * PAGE);
         memset(pair.server.memory, 's', 3 * PAGE);
         memset(pair.client.memory, 'c', 3 * PAGE);
+        n_bound = 0;
         grant(&pair, PAGE, PAGE, is_granted_for_writing);
+        /* So what the device lets through was not granted. */
+        expect_bound(0, pair.server.memory + PAGE, PAGE, is_granted_for_writing);
         if (!move(&pair, 0, length, (uintptr_t)pair.server.memory + offset, is_write)) {
                 pair_close(&pair);
                 return false;
@@ -236,6 +291,7 @@ TCase *right_case(void)
         TCase *right = tcase_create("right");
 
         tcase_set_timeout(right, 60);
+        tcase_add_test(right, a_window_is_bound_to_what_is_granted_and_no_more);
         tcase_add_test(right, access_outside_of_the_window_is_refused);
         tcase_add_test(right, access_outside_of_the_region_is_refused);
         tcase_add_test(right, what_is_not_granted_has_no_key);
