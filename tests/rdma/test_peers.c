@@ -531,12 +531,12 @@ START_TEST(a_prefill_is_handed_over_chunk_by_chunk)
         ck_assert_uint_eq(wait_for(&b, id), KVT_OK);
         /* Decode has the first chunks while prefill still computes the last. */
         ck_assert_uint_gt(n_early, 1);
-        printf("hand-over of %u chunks of 1 MiB, milliseconds since prefill began:\n", N_CHUNKS);
-        printf("  chunk committed on A  loaded on B  between\n");
+        printf("| hand-over of %u chunks of 1 MiB, milliseconds since prefill began:\n", N_CHUNKS);
+        printf("|   chunk committed on A  loaded on B  between\n");
         for (unsigned i = 0; i < N_CHUNKS; i++)
-                printf("  %5u %14.1f %12.1f %8.1f\n", i, committed[i], arrived[i],
+                printf("|   %5u %14.1f %12.1f %8.1f\n", i, committed[i], arrived[i],
                        arrived[i] - committed[i]);
-        printf("  checksums: %.2f ms on A (computed), %.2f ms on B (verified)\n", checksum_ms(&a),
+        printf("|   checksums: %.2f ms on A (computed), %.2f ms on B (verified)\n", checksum_ms(&a),
                checksum_ms(&b));
         ck_assert_uint_eq(run(&b, kvt_release, N_CHUNKS, 0), KVT_OK);
         expect_all_given_back(&a);
