@@ -23,6 +23,17 @@ static void see_again(uint32_t n)
         transfers_pump(&cache);
 }
 
+/*
+ * Until nothing is under way any more: @n is hashed and written down, so what would go to the
+ * pool of its own accord has gone.
+ */
+static void settle(uint32_t n)
+{
+        wait_until(world_is_below(n) && world_copy(n)->checksums);
+        world_spin(2); /* whoever waited for that has heard of it */
+        wait_until(transfers_are_idle(&cache.transfers));
+}
+
 static struct tier_place pool_place(uint32_t n)
 {
         return index_place(cache.index, world_find(n), INDEX_REMOTE);
@@ -70,8 +81,7 @@ static void assert_missed(uint32_t n)
 START_TEST(what_was_seen_once_does_not_go_and_what_was_seen_twice_does)
 {
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
-        wait_until(world_is_below(1));
-        world_spin(20);
+        settle(1);
         ck_assert(!world_is_in_pool(1));
         see_again(1);
         wait_until(world_is_in_pool(1));
@@ -103,7 +113,8 @@ START_TEST(a_long_prompt_goes_whole_root_first_though_seen_once)
         cache.offers.tokens_min = 4 * 256;
         for (uint32_t n = 1; n <= 3; n++)
                 ck_assert_int_eq(world_put_child(n, n - 1, n * 256, OBJECT), 0);
-        world_spin(20);
+        for (uint32_t n = 1; n <= 3; n++)
+                settle(n);
         for (uint32_t n = 1; n <= 3; n++)
                 ck_assert(!world_is_in_pool(n));
         ck_assert_int_eq(world_put_child(4, 3, 4 * 256, OBJECT), 0);
@@ -132,8 +143,7 @@ START_TEST(nothing_goes_when_the_pool_is_only_read)
         cache.offers.all = true;
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
         see_again(1);
-        wait_until(world_is_below(1));
-        world_spin(20);
+        settle(1);
         ck_assert(!world_is_in_pool(1));
 }
 END_TEST
@@ -159,7 +169,7 @@ START_TEST(the_cold_end_of_host_memory_goes_ahead_of_its_eviction)
         cache.offers.write = PLACEMENT_WRITE_COLD;
         cache.offers.all = true;
         ck_assert_int_eq(world_put(0, 1, false, NULL), 0);
-        world_spin(20);
+        settle(0);
         ck_assert(!world_is_in_pool(0));
         for (uint32_t n = 1; n < 16; n++)
                 ck_assert_int_eq(world_put(n, 1, false, NULL), 0);
@@ -188,8 +198,7 @@ START_TEST(a_drain_leaves_to_nvme_what_is_written_there)
         cache.write_policy = PLACEMENT_WRITE_COLD;
         ck_assert_int_eq(world_put(1, 1, false, NULL), 0);
         transfers_drain(&cache);
-        wait_until(world_is_below(1));
-        world_spin(20);
+        settle(1);
         ck_assert(!world_is_in_pool(1));
 }
 END_TEST
