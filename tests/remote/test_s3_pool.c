@@ -33,8 +33,16 @@ static void remove_prefix(const struct pool_subject *subject, void *made)
 int main(void)
 {
         static const struct pool_subject subjects[] = {
-                {.name = "plain", .make = make_prefix, .open = open_s3, .remove = remove_prefix},
-                {.name = "tls", .make = make_prefix, .open = open_s3, .remove = remove_prefix},
+                {.name = "plain",
+                 .has_no_hints = true,
+                 .make = make_prefix,
+                 .open = open_s3,
+                 .remove = remove_prefix},
+                {.name = "tls",
+                 .has_no_hints = true,
+                 .make = make_prefix,
+                 .open = open_s3,
+                 .remove = remove_prefix},
         };
 
         return pool_conformance_run("remote/s3_pool", subjects, 2);

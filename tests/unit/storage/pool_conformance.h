@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <uv.h>
@@ -13,11 +14,14 @@
 
 struct pool_subject {
         const char *name;
+        bool has_no_hints; /* those of its kind cannot have */
         /* Prepares a place for a new, empty pool. */
         void *(*make)(const struct pool_subject *subject);
         /* One more node on it: called repeatedly, also while others are open. */
         struct pool *(*open)(const struct pool_subject *subject, void *made, uv_loop_t *loop);
         void (*remove)(const struct pool_subject *subject, void *made);
+        /* From now on a get cannot be answered within 5 ms. NULL: 64 MiB take longer. */
+        void (*slow_down)(struct pool *pool);
 };
 
 /* Runs the suite over all subjects. The exit code of main(). */

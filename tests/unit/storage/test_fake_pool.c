@@ -30,10 +30,18 @@ static void remove_folder(const struct pool_subject *subject, void *made)
         free(made);
 }
 
+static void slow_down(struct pool *pool)
+{
+        fake_pool_delay(pool, 5);
+}
+
 int main(void)
 {
-        static const struct pool_subject subject = {
-                .name = "fake", .make = make_folder, .open = open_fake, .remove = remove_folder};
+        static const struct pool_subject subject = {.name = "fake",
+                                                    .make = make_folder,
+                                                    .open = open_fake,
+                                                    .remove = remove_folder,
+                                                    .slow_down = slow_down};
 
         return pool_conformance_run("storage/fake_pool", &subject, 1);
 }
