@@ -3,6 +3,7 @@
  * Remote sessions: the library, the bridge and the daemon over a transport that needs no device
  * (tests/support/loopback_rdma.c). What RDMA itself does is in tests/rdma.
  */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -30,7 +31,6 @@
 
 static struct daemon_fixture fixture;
 static char address[64], secret[128];
-static unsigned port;
 static const char *setting; /* one more of the daemon's */
 
 /* Where the daemon listens: the guest of tests/rdma has devices of its own. */
@@ -50,37 +50,82 @@ static void write_secret(const char *text)
         close(fd);
 }
 
+/* One that nobody listens on now: an address has to name its port. */
+static uint16_t free_port(void)
+{
+        struct sockaddr_in at = {.sin_family = AF_INET};
+        socklen_t length = sizeof(at);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        ck_assert_int_eq(inet_pton(AF_INET, host(), &at.sin_addr), 1);
+        ck_assert(!bind(fd, (struct sockaddr *)&at, sizeof(at)));
+        ck_assert(!getsockname(fd, (struct sockaddr *)&at, &length));
+        close(fd);
+        return ntohs(at.sin_port);
+}
+
 static void start(const struct daemon_options *given)
 {
-        static char listen_at[64], secret_at[160], metrics_at[64];
-        static const char *overrides[] = {
-                listen_at, secret_at, metrics_at, "rdma.allow=127.0.0.1,10.1.0.0/24", NULL, NULL};
+        static char listen_at[64], secret_at[160];
+        static const char *overrides[] = {listen_at, secret_at, "metrics.listen=127.0.0.1:0",
+                                          "rdma.allow=127.0.0.1,10.1.0.0/24", NULL, NULL};
         struct daemon_options options = given ? *given : (struct daemon_options){0};
+        unsigned port = free_port();
 
-        port = 20000 + (unsigned)getpid() % 10000 * 2;
-        snprintf(secret, sizeof(secret), "/tmp/kvtier-remote-%u", port);
+        options.overrides = overrides;
+        options.keeps_fds = true; /* the module stays loaded */
+        daemon_fixture_prepare(&fixture, &options);
+        snprintf(secret, sizeof(secret), "%s/secret", fixture.folder);
         snprintf(address, sizeof(address), "rdma://%s:%u", host(), port);
         snprintf(listen_at, sizeof(listen_at), "rdma.listen=%s:%u", host(), port);
         snprintf(secret_at, sizeof(secret_at), "rdma.secret=%s", secret);
-        snprintf(metrics_at, sizeof(metrics_at), "metrics.listen=127.0.0.1:%u", port + 1);
         overrides[4] = setting;
-        options.overrides = overrides;
-        options.keeps_fds = true; /* the module stays loaded */
         write_secret("default of-nobody-elses-business\n");
         ck_assert(!setenv("KVTIER_SECRET", secret, 1));
-        daemon_fixture_init(&fixture, &options);
+        daemon_start(&fixture);
 }
 
 static void stop(void)
 {
         daemon_fixture_deinit(&fixture);
-        unlink(secret);
+}
+
+/* Descriptors of this process. */
+static unsigned count_fds(void)
+{
+        DIR *folder = opendir("/proc/self/fd");
+        unsigned n = 0;
+
+        ck_assert_ptr_nonnull(folder);
+        while (readdir(folder))
+                n++;
+        closedir(folder);
+        return n;
+}
+
+/* Where the daemon that was started last serves its metrics. */
+static uint16_t metrics_port(void)
+{
+        FILE *log = fopen(fixture.log, "re");
+        unsigned number = 0;
+        char line[2048];
+
+        ck_assert_ptr_nonnull(log);
+        while (fgets(line, sizeof(line), log)) {
+                const char *at = strstr(line, " metrics_port=");
+
+                if (at)
+                        number = (unsigned)strtoul(at + strlen(" metrics_port="), NULL, 10);
+        }
+        fclose(log);
+        ck_assert_uint_gt(number, 0);
+        return (uint16_t)number;
 }
 
 static uint64_t read_metric(const char *name)
 {
         static const char request[] = "GET /metrics HTTP/1.0\r\n\r\n";
-        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(port + 1))};
+        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(metrics_port())};
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         static char text[1 << 20];
         char line[96];
@@ -661,7 +706,7 @@ END_TEST
 START_TEST(sessions_that_come_and_go_leave_nothing)
 {
         /* In a guest without acceleration each takes a second. */
-        unsigned n = getenv("KVTIER_REMOTE_HOST") ? 25 : 100;
+        unsigned n = getenv("KVTIER_REMOTE_HOST") ? 25 : 100, n_fds = 0;
 
         start(NULL);
         for (unsigned i = 0; i < n; i++) {
@@ -669,7 +714,11 @@ START_TEST(sessions_that_come_and_go_leave_nothing)
 
                 ck_assert_int_eq(flow_put(session, i, 1, 100, 0), KVT_OK);
                 kvt_close(session);
+                if (!i)
+                        n_fds = count_fds(); /* with those of the module */
         }
+        while (count_fds() != n_fds)
+                daemon_pause();
         daemon_wait_number(&fixture, "sessions", 0);
         expect_nothing_held();
         while (read_metric("rdma_connections"))

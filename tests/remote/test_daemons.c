@@ -33,6 +33,7 @@ struct node {
 
 static struct node nodes[N_NODES];
 static char *prefix;
+static bool keeps_fds; /* librados is used in this process */
 
 static void __attribute__((format(printf, 2, 3))) set(struct node *node, const char *format, ...)
 {
@@ -71,7 +72,7 @@ static void set_backend(struct node *node, int backend)
 /* Everything goes to the pool at once; there is nothing but host memory above it. */
 static void prepare_node(struct node *node, int backend)
 {
-        struct daemon_options options = {.overrides = node->overrides, .keeps_fds = true};
+        struct daemon_options options = {.overrides = node->overrides, .keeps_fds = keeps_fds};
 
         memset(node, 0, sizeof(*node));
         scratch_make(node->index, sizeof(node->index));
@@ -268,6 +269,13 @@ START_TEST(a_lengthened_bundle_is_as_good_as_before)
 }
 END_TEST
 
+static void wait_damaged(struct node *node)
+{
+        for (int i = 0; i < 3000 && !daemon_number(&node->fixture, "remote.journal_damaged"); i++)
+                daemon_pause();
+        ck_assert_uint_gt(daemon_number(&node->fixture, "remote.journal_damaged"), 0);
+}
+
 /* Node 1 has read it, so it is there; without its index it has to read it again. */
 START_TEST(a_torn_journal_costs_what_it_told)
 {
@@ -276,9 +284,7 @@ START_TEST(a_torn_journal_costs_what_it_told)
         forget_index(&nodes[1]);
         rewrite("journal", "truncate -s $(($(stat -c %s $f) / 2)) $f");
         start_node(&nodes[1]);
-        for (int i = 0; i < 3000 && !daemon_number(&nodes[1].fixture, "remote.journal_damaged"); i++)
-                daemon_pause();
-        ck_assert_uint_gt(daemon_number(&nodes[1].fixture, "remote.journal_damaged"), 0);
+        wait_damaged(&nodes[1]);
         ck_assert_uint_eq(daemon_number(&nodes[1].fixture, "remote.known_objects"), 0);
         ck_assert_uint_eq(get_some(&nodes[1], 0, N_OBJECTS), 0);
         end_with_a_new_object();
@@ -342,6 +348,7 @@ START_TEST(what_a_dead_node_left_is_collected_by_one_of_two)
         int status, n_collected;
         pid_t pid;
 
+        keeps_fds = true;
         begin(ON_RADOS, 3);
         start_node(&nodes[0]);
         start_node(&nodes[1]);
