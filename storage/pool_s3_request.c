@@ -187,7 +187,9 @@ static int set_transport(struct s3_request *request, uint64_t ms)
         curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1l);
         /* A name that does not resolve must not hold the loop when its request is over. */
         curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1l);
+        /* The environment does not say through whose hands requests go. */
         if (curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") ||
+            curl_easy_setopt(easy, CURLOPT_PROXY, "") ||
             (pool->ca_path && curl_easy_setopt(easy, CURLOPT_CAINFO, pool->ca_path)))
                 return err_raise(-ENOMEM);
         return 0;

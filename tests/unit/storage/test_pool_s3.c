@@ -125,7 +125,6 @@ static void setup(void)
         struct pool_s3_options options;
         struct why why = {""};
 
-        unsetenv("http_proxy");
         ck_assert_int_eq(uv_loop_init(&loop), 0);
         scratch_make(folder, sizeof(folder));
         listen_somewhere();
@@ -165,6 +164,21 @@ START_TEST(longer_reply_stays_in_its_buffer_and_fails)
         ck_assert_int_eq(get(0, bytes, 4, &n), -EIO);
         ck_assert_mem_eq(bytes + 4, untouched, 12);
         ck_assert(was_told("more bytes"));
+}
+END_TEST
+
+START_TEST(proxies_of_the_environment_are_not_asked)
+{
+        static const char *const names[] = {"http_proxy", "https_proxy", "all_proxy", "ALL_PROXY"};
+        char bytes[16];
+        uint64_t n;
+
+        /* Nobody listens there. */
+        for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+                ck_assert(!setenv(names[i], "http://127.0.0.1:1", 1));
+        reply = "HTTP/1.1 206 Partial Content\r\nContent-Length: 4\r\n\r\n0123";
+        ck_assert_int_eq(get(0, bytes, 4, &n), 0);
+        ck_assert_uint_eq(n, 4);
 }
 END_TEST
 
@@ -395,6 +409,7 @@ int main(void)
 
         tcase_add_checked_fixture(tcase, setup, teardown);
         tcase_add_test(tcase, longer_reply_stays_in_its_buffer_and_fails);
+        tcase_add_test(tcase, proxies_of_the_environment_are_not_asked);
         tcase_add_test(tcase, whole_object_in_place_of_a_range_is_no_range);
         tcase_add_test(tcase, reply_that_is_cut_off_fails);
         tcase_add_test(tcase, server_that_is_silent_costs_the_deadline);
