@@ -52,11 +52,11 @@ START_TEST(messages_arrive_whole_and_in_order_when_credits_run_out_both_ways)
         pair_init(&pair);
         pair.server.on_message = pair.client.on_message = check_message;
         pair_open(&pair, 0);
-        /* Nobody takes anything: credits, then queues are used up. */
-        for (int i = 0; i < 20; i++) {
+        /* Nobody takes anything: credits, then queues are used up, and then there is no more. */
+        for (int n_more = 0; n_more < 20 && side_now_ns() < until_ns; usleep(10000)) {
                 send_more(&pair.server, &n_server);
                 send_more(&pair.client, &n_client);
-                usleep(10000);
+                n_more += n_client >= 8 + 16 && n_server >= 8 + 16;
         }
         ck_assert_uint_eq(n_client, 8 + 16);
         ck_assert_uint_eq(n_server, 8 + 16);

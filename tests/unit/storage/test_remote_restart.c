@@ -35,6 +35,7 @@ static void use(struct pool_fixture *made)
 struct report {
         _Atomic uint32_t stored[N_OBJECTS];    /* its write has ended well */
         _Atomic uint32_t forgotten[N_OBJECTS]; /* its forget has begun */
+        _Atomic uint32_t is_open;
         _Atomic uint32_t is_complete;
 };
 
@@ -76,6 +77,7 @@ static void live(const char *folder, uint32_t left)
 
         use(nodes_at(folder, 1));
         node_open(fixture, 0);
+        report->is_open = 1;
         n_left = left;
         fake_pool_watch(a->pool, count_down, NULL);
         make_objects(objects);
@@ -169,7 +171,9 @@ START_TEST(a_death_at_any_moment_loses_and_leaks_nothing)
 
         scratch_make(folder, sizeof(folder));
         child = start_child(folder, UINT32_MAX);
-        usleep(20000 + 9000 * (useconds_t)_i);
+        while (!report->is_open)
+                usleep(1000);
+        usleep(9000 * (useconds_t)_i);
         kill(child, SIGKILL);
         ck_assert_int_gt(waitpid(child, &status, 0), 0);
         check_after_death(folder);
