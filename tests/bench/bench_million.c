@@ -8,8 +8,9 @@
  *                                            loads COUNT random ones of the first POPULATION
  *   bench_million SOCKET first N             waits for the first hit on object N; prints "hit"
  *   bench_million SOCKET hit POPULATION COUNT
- *                                            loads as above, one at a time; prints the median
- *                                            of their nanoseconds
+ *                                            loads as above, one at a time; prints of their
+ *                                            nanoseconds the median, the one in a thousand
+ *                                            that took longer, and the longest
  *
  * Each object is 4 KiB, a root of its own, named by its number. Ends with status 1 when
  * anything but the expected outcome comes back.
@@ -171,7 +172,9 @@ static void hit(struct kvt_session *session, uint64_t population, uint64_t count
                 took[i] = now_ns() - began;
         }
         qsort(took, count, sizeof(*took), compare);
-        printf("%llu\n", (unsigned long long)took[count / 2]);
+        printf("%llu %llu %llu\n", (unsigned long long)took[count / 2],
+               (unsigned long long)took[count - 1 - count / 1000],
+               (unsigned long long)took[count - 1]);
         free(took);
 }
 

@@ -34,6 +34,14 @@ struct bench {
         uint32_t n_reads;
 };
 
+static struct bench *running;
+
+/* Of all ends: it is some hundred MB. */
+static void remove_folder(void)
+{
+        scratch_remove(running->folder);
+}
+
 static void print(const char *name, double value, const char *unit, double limit)
 {
         printf("{\"name\": \"%s\", \"value\": %.4f, \"unit\": \"%s\", \"limit\": %.4f, "
@@ -334,6 +342,8 @@ int main(void)
         static struct bench bench;
 
         scratch_make(bench.folder, sizeof(bench.folder));
+        running = &bench;
+        atexit(remove_folder);
         snprintf(bench.pool_folder, sizeof(bench.pool_folder), "%s/pool", bench.folder);
         snprintf(bench.index, sizeof(bench.index), "%s/index", bench.folder);
         if (mkdir(bench.pool_folder, 0700))
@@ -353,6 +363,5 @@ int main(void)
         measure_open(&bench);
         measure_lookups(&bench);
         close_tier(&bench);
-        scratch_remove(bench.folder);
         return 0;
 }

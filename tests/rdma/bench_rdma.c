@@ -76,6 +76,7 @@ int main(int argc, char **argv)
         pid = fork();
         if (!pid)
                 serve(fds[1], is_write);
+        close(fds[1]); /* or its end would not be noticed */
         if (pid < 0 || read(fds[0], &number, sizeof(number)) != sizeof(number))
                 return 1;
         side_init(&client, "rxeb");
