@@ -163,7 +163,10 @@ struct wire_layout {
 };
 _Static_assert(sizeof(struct wire_layout) == 48 + 40, "wire_layout");
 
-/* The fixed part of RESERVE, COMMIT, ABORT, ACQUIRE, RELEASE, MARK; ADOPT, PREFETCH begin so. */
+/*
+ * The fixed part of RESERVE, COMMIT, ABORT, ACQUIRE, RELEASE, MARK; ADOPT, PREFETCH, PUT, FETCH,
+ * FIND begin so.
+ */
 struct wire_batch {
         struct wire_header header;
         uint64_t set;         /* RESERVE, COMMIT, ABORT: 0, or the set they belong to */
