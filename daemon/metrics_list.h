@@ -63,7 +63,8 @@
                                                                                                    \
         X(tier_capacity_bytes, GAUGE, TIER, "Room for objects.")                                   \
         X(tier_used_bytes, GAUGE, TIER, "Room taken, headers and rounding included.")              \
-        X(tier_payload_bytes, GAUGE, TIER, "Bytes of the objects there, as they are stored.")      \
+        X(tier_payload_bytes, GAUGE, TIER,                                                         \
+          "Bytes of the objects there, as they are stored; on NVMe rounded up to 4 KiB.")          \
         X(tier_objects, GAUGE, TIER, "Objects there.")                                             \
         X(tier_pinned_bytes, GAUGE, TIER, "Room of objects that pins keep from eviction.")         \
         X(tier_pinned_limit_bytes, GAUGE, TIER, "Most that pins may keep there.")                  \

@@ -39,7 +39,6 @@ struct nvme_forget {
         struct nvme *nvme;
         struct tier_place place;
         int result;
-        bool is_deleted;
         LIST_ENTRY(nvme_forget) link; /* waiting for reads in flight */
 };
 

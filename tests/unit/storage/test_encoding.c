@@ -244,7 +244,7 @@ START_TEST(noise_is_stored_raw)
 }
 END_TEST
 
-/* 100 bytes of zeros behind noise: less than a sixteenth is gained. */
+/* A twentieth of zeros behind noise: less than a sixteenth is gained. */
 START_TEST(small_gain_is_not_taken)
 {
         const size_t length = CHECKSUM_PIECE_BYTES;
