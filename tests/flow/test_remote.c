@@ -380,6 +380,26 @@ static struct kvt_session *open_small(uint64_t buffer_bytes)
         return session;
 }
 
+/* Of the lengths that the other test has not, which take the memory of a machine. */
+START_TEST(a_quarter_of_a_gibibyte_comes_and_goes)
+{
+        static const uint64_t lengths[] = {64 * MIB + 1, 256 * MIB};
+        const struct daemon_options options = {.piece_bytes = 512 * MIB, .n_pieces = 1};
+        struct kvt_session *far;
+
+        start(&options);
+        far = open_small(256 * MIB);
+        for (unsigned i = 0; i < 2; i++) {
+                ck_assert_int_eq(flow_put(far, i, 1, lengths[i], 0), KVT_OK);
+                ck_assert_int_eq(flow_get(far, i, 1, 1, NULL), KVT_OK);
+        }
+        ck_assert_uint_eq(daemon_verify(&fixture), 0);
+        expect_nothing_held();
+        kvt_close(far);
+        stop();
+}
+END_TEST
+
 START_TEST(an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else)
 {
         static struct kvt_object objects[MANY];
@@ -806,8 +826,9 @@ START_TEST(an_address_that_is_none_is_invalid)
 }
 END_TEST
 
-int main(void)
+int main(int argc, char **argv)
 {
+        const TTest *const long_tests[] = {a_quarter_of_a_gibibyte_comes_and_goes, NULL};
         const TTest *const tests[] = {
                 what_a_remote_session_stores_is_loaded_to_the_byte,
                 page_maps_move_pages_through_the_buffer,
@@ -831,5 +852,5 @@ int main(void)
                 NULL,
         };
 
-        return flow_run("remote", tests, 120);
+        return argc > 1 ? flow_run("remote", long_tests, 300) : flow_run("remote", tests, 120);
 }

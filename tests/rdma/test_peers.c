@@ -263,6 +263,23 @@ START_TEST(objects_of_every_size_come_from_a_peer)
 }
 END_TEST
 
+/* More than what one reader holds at a time: it comes alone, and so does the other. */
+START_TEST(a_quarter_of_a_gibibyte_comes_from_a_peer)
+{
+        static const uint64_t sizes[] = {64 * MIB + 1, 256 * MIB};
+
+        start_both(512 * MIB);
+        for (unsigned i = 0; i < 2; i++) {
+                store(&a, i, 1, sizes[i]);
+                name(&b, i, 1, sizes[i]);
+                ck_assert_uint_eq(prefetch(&b, 1, HINT_A), KVT_OK);
+                expect_bytes(&b, i, 1);
+        }
+        expect_all_given_back(&a);
+        stop_both();
+}
+END_TEST
+
 START_TEST(what_no_peer_has_is_a_miss_and_a_dead_peer_is_told)
 {
         start_both(0);
@@ -667,6 +684,7 @@ int main(void)
 {
         const TTest *const tests[] = {
                 objects_of_every_size_come_from_a_peer,
+                a_quarter_of_a_gibibyte_comes_from_a_peer,
                 what_no_peer_has_is_a_miss_and_a_dead_peer_is_told,
                 what_does_not_fit_is_told_and_holds_nothing,
                 a_wait_ends_at_its_deadline_and_by_cancel,
