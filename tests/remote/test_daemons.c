@@ -33,6 +33,7 @@ struct node {
 
 static struct node nodes[N_NODES];
 static char *prefix;
+static int damaged;    /* backend whose objects are altered */
 static bool keeps_fds; /* librados is used in this process */
 
 static void __attribute__((format(printf, 2, 3))) set(struct node *node, const char *format, ...)
@@ -112,6 +113,7 @@ static void forget_index(struct node *node)
 
 static void begin(int backend, uint32_t n)
 {
+        damaged = backend;
         prefix = cluster_new_prefix();
         for (uint32_t i = 0; i < n; i++)
                 prepare_node(&nodes[i], backend);
@@ -191,29 +193,40 @@ END_TEST
 
 /* ---- what is done to the objects of the pool ---- */
 
-/*
- * A shell command for each object of a kind, with its bytes in $f; it is put back after. There
- * has to be one.
- */
-static void rewrite(const char *kind, const char *command)
+/* In the shell: names of a kind, and one object, whose bytes are in $f. */
+static const char *const shell_words[N_BACKENDS] = {
+        [ON_RADOS] = "r=\"rados -p kv -N $p\"; list() { $r ls | grep \"^$1/\"; }; "
+                     "get() { $r get $1 $f; }; put() { $r put $1 $f; }; drop() { $r rm $1; }",
+        [ON_S3] = "u=$KVTIER_TEST_S3_ENDPOINT/kvtier; s3() { curl -sf --aws-sigv4 "
+                  "aws:amz:us-east-1:s3 -u AK:SECRETKEY \"$@\"; }; "
+                  "list() { s3 \"$u?list-type=2&prefix=$p%2F$1%2F\" | tr '<' '\\n' | "
+                  "sed -n 's/^Key>//p'; }; get() { s3 -o $f $u/$1; }; "
+                  "put() { s3 -T $f -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' $u/$1; }; "
+                  "drop() { s3 -X DELETE $u/$1; }",
+};
+
+/* A shell command for each object of a kind. There has to be one. */
+static void for_each(const char *kind, const char *command)
 {
-        cluster_shell("r='rados -p kv -N %s'; f=changed; n=0; for o in $($r ls | grep '^%s/'); do "
-                      "$r get $o $f && { %s; } && $r put $o $f || exit 1; n=$((n + 1)); done; "
-                      "[ $n -gt 0 ]",
-                      prefix, kind, command);
+        cluster_shell("p=%s; f=changed; n=0; %s; for o in $(list %s); do %s || exit 1; "
+                      "n=$((n + 1)); done; [ $n -gt 0 ]",
+                      prefix, shell_words[damaged], kind, command);
 }
 
-static void remove_objects(const char *kind)
+/* @command alters $f, which is put back after. */
+static void rewrite(const char *kind, const char *command)
 {
-        cluster_shell("r='rados -p kv -N %s'; n=0; for o in $($r ls | grep '^%s/'); do "
-                      "$r rm $o || exit 1; n=$((n + 1)); done; [ $n -gt 0 ]",
-                      prefix, kind);
+        char whole[512];
+
+        ck_assert_int_lt(snprintf(whole, sizeof(whole), "get $o && { %s; } && put $o", command),
+                         (int)sizeof(whole));
+        for_each(kind, whole);
 }
 
 /* Node 0 has stored, node 1 knows of it and has none of the bytes. */
-static void begin_with_stored(void)
+static void begin_with_stored(int on)
 {
-        begin(ON_RADOS, 2);
+        begin(on, 2);
         start_node(&nodes[0]);
         start_node(&nodes[1]);
         put_some(&nodes[0], 0, N_OBJECTS);
@@ -232,8 +245,8 @@ static void end_with_a_new_object(void)
 
 START_TEST(bundles_deleted_behind_our_back_are_misses)
 {
-        begin_with_stored();
-        remove_objects("bundle");
+        begin_with_stored(_i);
+        for_each("bundle", "drop $o");
         ck_assert_uint_eq(get_some(&nodes[1], 0, N_OBJECTS), 0);
         ck_assert_uint_gt(daemon_number(&nodes[1].fixture, "remote.stale_entries"), 0);
         end_with_a_new_object();
@@ -242,7 +255,7 @@ END_TEST
 
 START_TEST(a_flipped_bit_is_never_loaded)
 {
-        begin_with_stored();
+        begin_with_stored(_i);
         /* The last byte of each bundle is of the last of its objects. */
         rewrite("bundle", "python3 -c 'b = bytearray(open(\"changed\", \"rb\").read()); "
                           "b[-1] ^= 4; open(\"changed\", \"wb\").write(b)'");
@@ -253,7 +266,7 @@ END_TEST
 
 START_TEST(of_a_shortened_bundle_nothing_wrong_is_loaded)
 {
-        begin_with_stored();
+        begin_with_stored(_i);
         rewrite("bundle", "truncate -s -1000 $f");
         ck_assert_uint_lt(get_some(&nodes[1], 0, N_OBJECTS), N_OBJECTS);
         end_with_a_new_object();
@@ -262,7 +275,7 @@ END_TEST
 
 START_TEST(a_lengthened_bundle_is_as_good_as_before)
 {
-        begin_with_stored();
+        begin_with_stored(_i);
         rewrite("bundle", "head -c 100000 /dev/zero >>$f");
         ck_assert_uint_eq(get_some(&nodes[1], 0, N_OBJECTS), N_OBJECTS);
         end_with_a_new_object();
@@ -279,7 +292,7 @@ static void wait_damaged(struct node *node)
 /* Node 1 has read it, so it is there; without its index it has to read it again. */
 START_TEST(a_torn_journal_costs_what_it_told)
 {
-        begin_with_stored();
+        begin_with_stored(_i);
         stop_node(&nodes[1]);
         forget_index(&nodes[1]);
         rewrite("journal", "truncate -s $(($(stat -c %s $f) / 2)) $f");
@@ -389,11 +402,11 @@ int main(void)
 
         tcase_add_loop_test(share, a_node_hits_what_another_stored, 0, N_BACKENDS);
         tcase_add_loop_test(share, a_lost_index_is_made_anew_from_the_journals, 0, N_BACKENDS);
-        tcase_add_test(damage, bundles_deleted_behind_our_back_are_misses);
-        tcase_add_test(damage, a_flipped_bit_is_never_loaded);
-        tcase_add_test(damage, of_a_shortened_bundle_nothing_wrong_is_loaded);
-        tcase_add_test(damage, a_lengthened_bundle_is_as_good_as_before);
-        tcase_add_test(damage, a_torn_journal_costs_what_it_told);
+        tcase_add_loop_test(damage, bundles_deleted_behind_our_back_are_misses, 0, N_BACKENDS);
+        tcase_add_loop_test(damage, a_flipped_bit_is_never_loaded, 0, N_BACKENDS);
+        tcase_add_loop_test(damage, of_a_shortened_bundle_nothing_wrong_is_loaded, 0, N_BACKENDS);
+        tcase_add_loop_test(damage, a_lengthened_bundle_is_as_good_as_before, 0, N_BACKENDS);
+        tcase_add_loop_test(damage, a_torn_journal_costs_what_it_told, 0, N_BACKENDS);
         tcase_add_test(gc, what_a_dead_node_left_is_collected_by_one_of_two);
         for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
                 tcase_set_timeout(all[i], 90);
