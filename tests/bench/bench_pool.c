@@ -3,7 +3,8 @@
  * bench_pool rados|s3 put|get COUNT BYTES DEPTH
  *
  * Streams objects into or out of the pool that tests/remote/cluster has started, DEPTH in
- * flight, and prints one JSON row with bytes per second. What get reads, put has written.
+ * flight, and prints one JSON row with bytes per second. What get reads, put has written, in
+ * parts that lie apart in memory, as those of a bundle do.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +14,13 @@
 
 #define DEPTH_MAX   64u
 #define DEADLINE_MS 60000u
+#define N_PARTS     64u
 
 struct slot {
         struct bench *bench;
         char name[POOL_NAME_MAX];
-        struct pool_buffer buffer;
+        uint8_t *bytes; /* twice as long as an object: a part and a gap in turn */
+        struct pool_buffer parts[N_PARTS];
         struct pool_put put;
         struct pool_get get;
 };
@@ -66,14 +69,14 @@ static void begin(struct slot *slot)
                 return;
         snprintf(slot->name, sizeof(slot->name), "bundle/bench/%08u", bench->n_begun++);
         slot->put = (struct pool_put){.name = slot->name,
-                                      .buffers = &slot->buffer,
-                                      .n_buffers = 1,
+                                      .buffers = slot->parts,
+                                      .n_buffers = N_PARTS,
                                       .deadline_ms = DEADLINE_MS,
                                       .on_done = on_put,
                                       .user = slot};
         slot->get = (struct pool_get){.name = slot->name,
                                       .length = bench->bytes,
-                                      .bytes = slot->buffer.bytes,
+                                      .bytes = slot->bytes,
                                       .deadline_ms = DEADLINE_MS,
                                       .on_done = on_get,
                                       .user = slot};
@@ -133,13 +136,17 @@ static void fill(struct bench *bench, uint32_t depth)
 {
         for (uint32_t i = 0; i < depth; i++) {
                 struct slot *slot = &bench->slots[i];
-                uint32_t *words = malloc(bench->bytes);
+                uint32_t *words = malloc(2 * bench->bytes);
+                uint64_t part = bench->bytes / N_PARTS;
 
                 if (!words)
                         exit(EXIT_FAILURE);
-                for (uint64_t j = 0; j < bench->bytes / 4; j++)
+                for (uint64_t j = 0; j < 2 * bench->bytes / 4; j++)
                         words[j] = (uint32_t)(j * 2654435761u + i);
-                slot->buffer = (struct pool_buffer){words, bench->bytes};
+                slot->bytes = (uint8_t *)words;
+                for (uint32_t j = 0; j < N_PARTS; j++)
+                        slot->parts[j] = (struct pool_buffer){slot->bytes + 2 * j * part, part};
+                slot->parts[N_PARTS - 1].length += bench->bytes % N_PARTS;
                 slot->bench = bench;
         }
 }
@@ -159,7 +166,7 @@ int main(int argc, char **argv)
         bench.count = (uint32_t)strtoul(argv[3], NULL, 10);
         bench.bytes = strtoull(argv[4], NULL, 10);
         depth = (uint32_t)strtoul(argv[5], NULL, 10);
-        if (!depth || depth > DEPTH_MAX || bench.bytes < 4 || uv_loop_init(&loop))
+        if (!depth || depth > DEPTH_MAX || bench.bytes < N_PARTS || uv_loop_init(&loop))
                 return 2;
         bench.pool = open_pool(argv[1], &loop);
         fill(&bench, depth);
