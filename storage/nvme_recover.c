@@ -245,7 +245,7 @@ static void survey(uv_work_t *work)
         if (recovery->result)
                 return;
         recovery->result = database_cursor_open(&recovery->cursor, recovery->nvme->catalog,
-                                               CATALOG_ENTRY_PREFIX);
+                                                CATALOG_ENTRY_PREFIX);
         if (recovery->result)
                 return;
         recovery->result = collect(recovery);
@@ -294,7 +294,7 @@ static void fill_batch(uv_work_t *work)
 
                 if (recovery->next_entry == recovery->n_entries ||
                     !database_cursor_next(recovery->cursor, &key, &key_bytes, &value,
-                                         &value_bytes)) {
+                                          &value_bytes)) {
                         recovery->is_at_end = true;
                         return;
                 }
