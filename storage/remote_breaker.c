@@ -120,18 +120,30 @@ void remote_pace_init(struct remote_pace *pace, uint64_t bytes_per_s)
         *pace = (struct remote_pace){.bytes_per_s = bytes_per_s, .at_ns = uv_hrtime()};
 }
 
-uint64_t remote_pace_wait(struct remote_pace *pace)
+static void refill(struct remote_pace *pace)
 {
         uint64_t now = uv_hrtime();
 
-        if (!pace->bytes_per_s)
-                return 0;
         pace->tokens += (double)(now - pace->at_ns) * (double)pace->bytes_per_s / 1e9;
         pace->at_ns = now;
-        if (pace->tokens >= 0) {
+        if (pace->tokens > 0)
                 pace->tokens = 0; /* what was not used is not saved up */
-                return 0;
-        }
+}
+
+bool remote_pace_allows(struct remote_pace *pace)
+{
+        if (pace->bytes_per_s)
+                refill(pace);
+        pace->held_up = pace->tokens < 0;
+        return !pace->held_up;
+}
+
+/* Whoever was held up a moment ago still is: the debt may be paid by now, but nobody began. */
+uint64_t remote_pace_due(struct remote_pace *pace)
+{
+        if (!pace->held_up)
+                return UINT64_MAX;
+        refill(pace);
         return 1 + (uint64_t)(-pace->tokens * 1e3 / (double)pace->bytes_per_s);
 }
 
@@ -171,7 +183,7 @@ static uint64_t wait_of_removes(const struct remote *remote)
 
 void remote_retry_soon(struct remote *remote)
 {
-        uint64_t ms = UINT64_MAX, wait;
+        uint64_t ms = UINT64_MAX;
 
         if (remote->is_closing || !remote->is_recovered)
                 return;
@@ -185,12 +197,8 @@ void remote_retry_soon(struct remote *remote)
                 at_most(&ms, remote_journal_wait(remote));
                 at_most(&ms, wait_of_removes(remote));
                 /* What waits for something else is begun by the end of that. */
-                wait = TAILQ_EMPTY(&remote->ready_puts) ? 0 : remote_pace_wait(&remote->write_pace);
-                if (wait)
-                        at_most(&ms, wait + 1);
-                wait = TAILQ_EMPTY(&remote->gets) ? 0 : remote_pace_wait(&remote->read_pace);
-                if (wait)
-                        at_most(&ms, wait + 1);
+                at_most(&ms, remote_pace_due(&remote->write_pace));
+                at_most(&ms, remote_pace_due(&remote->read_pace));
         }
         if (ms != UINT64_MAX)
                 uv_timer_start(&remote->retry, remote_on_retry, ms, 0);

@@ -343,11 +343,12 @@ void remote_start_gets(struct remote *remote)
 {
         struct remote_get *get;
 
+        remote->read_pace.held_up = false;
         while ((get = TAILQ_FIRST(&remote->gets)) && !remote->is_open &&
                remote->n_gets < (uint32_t)remote->window &&
                (!remote->scratch_bytes ||
                 remote->scratch_bytes + (get->end - get->first) <= REMOTE_SCRATCH_MAX) &&
-               !remote_pace_wait(&remote->read_pace)) {
+               remote_pace_allows(&remote->read_pace)) {
                 int r;
 
                 TAILQ_REMOVE(&remote->gets, get, link);

@@ -703,10 +703,11 @@ void remote_start_puts(struct remote *remote)
 {
         struct remote_put *put;
 
+        remote->write_pace.held_up = false;
         while ((put = TAILQ_FIRST(&remote->ready_puts)) && remote->is_own_read &&
                !remote->is_open && !waits_for_encoder(put) &&
                remote->n_puts < (uint32_t)remote->window &&
-               !remote_pace_wait(&remote->write_pace)) {
+               remote_pace_allows(&remote->write_pace)) {
                 TAILQ_REMOVE(&remote->ready_puts, put, link);
                 remote->n_puts++;
                 remote_busy(remote);
