@@ -198,11 +198,11 @@ static const char *const shell_words[N_BACKENDS] = {
         [ON_RADOS] = "r=\"rados -p kv -N $p\"; list() { $r ls | grep \"^$1/\"; }; "
                      "get() { $r get $1 $f; }; put() { $r put $1 $f; }; drop() { $r rm $1; }",
         [ON_S3] = "u=$KVTIER_TEST_S3_ENDPOINT/kvtier; s3() { curl -sf --aws-sigv4 "
-                  "aws:amz:us-east-1:s3 -u AK:SECRETKEY \"$@\"; }; "
+                  "aws:amz:us-east-1:s3 -u AK:SECRETKEY "
+                  "-H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' \"$@\"; }; "
                   "list() { s3 \"$u?list-type=2&prefix=$p%2F$1%2F\" | tr '<' '\\n' | "
                   "sed -n 's/^Key>//p'; }; get() { s3 -o $f $u/$1; }; "
-                  "put() { s3 -T $f -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' $u/$1; }; "
-                  "drop() { s3 -X DELETE $u/$1; }",
+                  "put() { s3 -T $f $u/$1; }; drop() { s3 -X DELETE $u/$1; }",
 };
 
 /* A shell command for each object of a kind. There has to be one. */
