@@ -185,6 +185,37 @@ static json_t *describe_layout(struct daemon *daemon, uint16_t number)
         return object;
 }
 
+static json_t *name_groups(const struct layout *layout)
+{
+        json_t *groups = json_array();
+
+        for (uint16_t g = 0; g < layout->n_groups; g++)
+                json_array_append_new(
+                        groups, json_pack("{s:o, s:s}", "name", string_of(&layout->groups[g].name),
+                                          "kind", layout_kind_name(layout->groups[g].kind)));
+        return groups;
+}
+
+json_t *admin_layout_brief(struct daemon *daemon, uint16_t number)
+{
+        const struct layout_entry *entry = index_layout_at(daemon->cache.index, number);
+        _cleanup_free_ struct layout *layout = malloc(sizeof(*layout));
+        char id[2 * DIGEST_BYTES + 1];
+        json_t *object;
+
+        admin_hex(id, entry->id.bytes, DIGEST_BYTES);
+        object = json_pack("{s:s, s:I, s:I, s:I}", "layout", id, "objects",
+                           (json_int_t)entry->objects, "bytes", (json_int_t)entry->bytes,
+                           "sessions", count_sessions(daemon, number));
+        if (!object || !layout || !decode(layout, entry))
+                return object;
+        json_object_set_new(object, "model", string_of(&layout->model));
+        json_object_set_new(object, "engine", string_of(&layout->engine));
+        json_object_set_new(object, "chunk_tokens", json_integer(layout->chunk_tokens));
+        json_object_set_new(object, "groups", name_groups(layout));
+        return object;
+}
+
 json_t *admin_layouts(struct daemon *daemon, const json_t *arguments)
 {
         const json_t *after = json_object_get(arguments, "after");

@@ -227,7 +227,7 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
                           "seconds", metrics->checksum_seconds_total));
 }
 
-static const char *state_name(const struct session *session)
+const char *admin_session_state(const struct session *session)
 {
         static const char *const names[] = {
                 [SESSION_GREETING] = "greeting",       [SESSION_WELCOMED] = "welcomed",
@@ -251,7 +251,7 @@ static json_t *describe_session(const struct session *session)
         return json_pack(
                 "{s:I, s:s, s:I, s:I, s:s, s:b, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
                 "s:b, s:b, s:I, s:I, s:s, s:s}",
-                "session", (json_int_t)session->id, "state", state_name(session), "pid",
+                "session", (json_int_t)session->id, "state", admin_session_state(session), "pid",
                 (json_int_t)session->pid, "uid", (json_int_t)session->uid, "program",
                 session->program, "admin", !session->wants_table, "engine_id", engine, "layout",
                 layout, "age_seconds", (double)(now_ns - session->opened_ns) / 1e9, "leases",

@@ -15,6 +15,9 @@ json_t *admin_error(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* Writes 2 * @n hex digits and a NUL to @text. */
 void admin_hex(char *text, const uint8_t *bytes, size_t n);
 
+/* "attached", "quarantined" and so on. */
+const char *admin_session_state(const struct session *session);
+
 /* Each returns a new object, or NULL when out of memory. */
 json_t *admin_status(struct daemon *daemon, const json_t *arguments);
 /* All but the one that asks. */

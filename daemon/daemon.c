@@ -439,6 +439,13 @@ static void refresh_for_http(void *user, struct metrics *metrics)
                 daemon_refresh_metrics(user);
 }
 
+static char *document_for_http(void *user, enum status_document which)
+{
+        struct daemon *daemon = user;
+
+        return daemon->is_closing ? NULL : status_document(daemon, which);
+}
+
 static int open_http(struct daemon *daemon, struct why *why)
 {
         struct http_options options = {
@@ -446,6 +453,7 @@ static int open_http(struct daemon *daemon, struct why *why)
                 .metrics = &daemon->metrics,
                 .refresh = refresh_for_http,
                 .is_ready = is_ready_for_http,
+                .document = document_for_http,
                 .user = daemon,
         };
 

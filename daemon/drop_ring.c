@@ -141,6 +141,11 @@ const struct drop *drop_ring_next(const struct drop_ring *ring, uint16_t layout,
         return NULL;
 }
 
+const struct drop *drop_ring_recent(const struct drop_ring *ring, uint64_t ago)
+{
+        return ago < ring->n && ago < DROP_RING_SIZE ? record_at(ring, ring->n - 1 - ago) : NULL;
+}
+
 static const struct {
         const char *name;
         bool is_refusal;

@@ -113,6 +113,9 @@ void drop_ring_note(struct drop_ring *ring, const struct drop *drop);
 const struct drop *drop_ring_next(const struct drop_ring *ring, uint16_t layout,
                                   const struct digest *digest, uint64_t *position);
 
+/* The record that was noted @ago records before the last one; NULL: there is none any more. */
+const struct drop *drop_ring_recent(const struct drop_ring *ring, uint64_t ago);
+
 /* Names ("SPACE") and texts. Never NULL. */
 const char *drop_reason_name(uint8_t reason);
 const char *drop_reason_text(uint8_t reason);

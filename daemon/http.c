@@ -23,6 +23,7 @@ struct http {
         struct metrics *metrics;
         void (*refresh)(void *user, struct metrics *metrics);
         int (*is_ready)(void *user, struct why *why);
+        char *(*document)(void *user, enum status_document which);
         void *user;
         void (*on_closed)(void *user);
         void *on_closed_user;
@@ -39,6 +40,9 @@ static enum MHD_Result queue(struct MHD_Connection *connection, unsigned status,
                 return MHD_NO;
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
         MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+        /* Pages of others neither guess at what this is nor embed it. */
+        MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+        MHD_add_response_header(response, "Cross-Origin-Resource-Policy", "same-origin");
         if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
                 MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
         result = MHD_queue_response(connection, status, response);
@@ -76,6 +80,29 @@ static enum MHD_Result answer_ready(struct http *http, struct MHD_Connection *co
         return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, text);
 }
 
+static enum MHD_Result answer_page(struct MHD_Connection *connection)
+{
+        struct MHD_Response *response = MHD_create_response_from_buffer(
+                status_page.length, (void *)(uintptr_t)status_page.html, MHD_RESPMEM_PERSISTENT);
+
+        if (!response)
+                return MHD_NO;
+        MHD_add_response_header(response, "Content-Security-Policy", status_page.policy);
+        MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+        return queue(connection, MHD_HTTP_OK, "text/html; charset=utf-8", response);
+}
+
+static enum MHD_Result answer_document(struct http *http, struct MHD_Connection *connection,
+                                       enum status_document which)
+{
+        char *text = http->document(http->user, which);
+
+        if (!text)
+                return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "stopping\n");
+        return queue(connection, MHD_HTTP_OK, "application/json",
+                     MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE));
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_size, void **request_state)
@@ -91,8 +118,15 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
                 return answer_text(connection, MHD_HTTP_OK, "ok\n");
         if (!strcmp(url, "/readyz"))
                 return answer_ready(http, connection);
+        if (!strcmp(url, "/"))
+                return answer_page(connection);
+        if (!strcmp(url, "/status.json"))
+                return answer_document(http, connection, STATUS_SUMMARY);
+        if (!strcmp(url, "/details.json"))
+                return answer_document(http, connection, STATUS_DETAILS);
         return answer_text(connection, MHD_HTTP_NOT_FOUND,
-                           "kvtierd serves /metrics, /healthz and /readyz here\n");
+                           "kvtierd serves /, /status.json, /details.json, /metrics, /healthz and "
+                           "/readyz here\n");
 }
 
 static void run_server(struct http *http);
@@ -159,13 +193,20 @@ static int listen_socket(const struct sockaddr_storage *address, uint16_t *ret_p
         return steal_fd(&fd);
 }
 
+/* Paths here have nothing to decode: what is escaped, a zero byte at worst, is none of them. */
+static size_t keep_escapes(void *user, struct MHD_Connection *connection, char *text)
+{
+        return strlen(text);
+}
+
 static int start_server(struct http *http, int fd, unsigned idle_seconds)
 {
         http->server = MHD_start_daemon(
                 MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET, fd,
                 MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
                 idle_seconds ? idle_seconds : IDLE_SECONDS, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-                MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES_MAX, MHD_OPTION_END);
+                MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES_MAX,
+                MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
         return http->server ? 0 : err_raise(-ENOMEM);
 }
 
@@ -200,6 +241,7 @@ int http_new(struct http **ret_http, uv_loop_t *loop, const struct http_options 
         http->metrics = options->metrics;
         http->refresh = options->refresh;
         http->is_ready = options->is_ready;
+        http->document = options->document;
         http->user = options->user;
 
         fd = listen_socket(options->listen, &http->port, why);

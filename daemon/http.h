@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The HTTP endpoint: GET or HEAD of /metrics, /healthz and /readyz.
+ * The HTTP endpoint: GET or HEAD of /metrics, /healthz and /readyz, of the status page at /,
+ * and of the documents that it polls, /status.json and /details.json.
  *
  * libmicrohttpd runs without a thread of its own: its epoll fd is polled on the loop, so
  * handlers read the daemon's state without locks. Answers are built in memory and sent
@@ -15,6 +16,7 @@
 #include <uv.h>
 
 #include "base/error.h"
+#include "daemon/status_page.h"
 
 struct http;
 struct metrics;
@@ -26,6 +28,8 @@ struct http_options {
         void (*refresh)(void *user, struct metrics *metrics);
         /* Non-zero when requests can be served; else @why says what is missing. */
         int (*is_ready)(void *user, struct why *why);
+        /* JSON as text, which is freed; NULL: there is none, as the daemon ends. */
+        char *(*document)(void *user, enum status_document which);
         void *user;
         unsigned idle_seconds; /* a silent connection is ended after it; 0: 10 */
 };

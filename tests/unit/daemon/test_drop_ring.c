@@ -76,6 +76,21 @@ START_TEST(the_oldest_make_way_and_end_their_chains)
 }
 END_TEST
 
+START_TEST(the_last_records_of_all_digests_are_seen_newest_first)
+{
+        ck_assert_ptr_null(drop_ring_recent(&ring, 0));
+        note(1, 0, DROP_SPACE);
+        note(2, 0, DROP_ADMIN);
+        ck_assert_int_eq(drop_ring_recent(&ring, 0)->reason, DROP_ADMIN);
+        ck_assert_int_eq(drop_ring_recent(&ring, 1)->reason, DROP_SPACE);
+        ck_assert_ptr_null(drop_ring_recent(&ring, 2));
+        for (uint32_t i = 0; i < DROP_RING_SIZE; i++)
+                note(i, 1, DROP_CORRUPT);
+        ck_assert_int_eq(drop_ring_recent(&ring, DROP_RING_SIZE - 1)->reason, DROP_CORRUPT);
+        ck_assert_ptr_null(drop_ring_recent(&ring, DROP_RING_SIZE));
+}
+END_TEST
+
 START_TEST(what_repeats_itself_counts_up_in_place)
 {
         note(1, 0, DROP_SPACE);
@@ -107,6 +122,7 @@ START_TEST(a_ring_of_zeros_takes_notes_and_forgets_them)
         drop_ring_deinit(&ring);
         note(1, 0, DROP_SPACE);
         ck_assert_ptr_null(find(1, 0));
+        ck_assert_ptr_null(drop_ring_recent(&ring, 0));
 }
 END_TEST
 
@@ -132,6 +148,7 @@ int main(void)
         tcase_set_timeout(tcase, 20);
         tcase_add_test(tcase, records_come_newest_first_and_only_of_their_digest);
         tcase_add_test(tcase, the_oldest_make_way_and_end_their_chains);
+        tcase_add_test(tcase, the_last_records_of_all_digests_are_seen_newest_first);
         tcase_add_test(tcase, what_repeats_itself_counts_up_in_place);
         tcase_add_test(tcase, a_hot_digest_does_not_make_a_search_long);
         tcase_add_test(tcase, a_ring_of_zeros_takes_notes_and_forgets_them);

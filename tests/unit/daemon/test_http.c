@@ -36,6 +36,17 @@ static int is_ready(void *user, struct why *why)
         return ready;
 }
 
+static char *document(void *user, enum status_document which)
+{
+        char text[64];
+
+        if (!ready)
+                return NULL;
+        snprintf(text, sizeof(text), "{\"which\":%d,\"requests\":%d}", (int)which,
+                 (int)metrics.http_requests_total);
+        return strdup(text);
+}
+
 static void start(void)
 {
         struct sockaddr_storage listen = {0};
@@ -44,6 +55,7 @@ static void start(void)
                                        .metrics = &metrics,
                                        .refresh = refresh,
                                        .is_ready = is_ready,
+                                       .document = document,
                                        .idle_seconds = 1};
         struct why why = {""};
 
@@ -179,12 +191,58 @@ END_TEST
 
 START_TEST(other_paths_are_not_found)
 {
-        assert_status(request("GET", "/"), 404);
+        assert_status(request("GET", "//"), 404);
+        assert_status(request("GET", "/index.html"), 404);
+        assert_status(request("GET", "/status"), 404);
+        assert_status(request("GET", "/details.json/"), 404);
         assert_status(request("GET", "/metrics/"), 404);
         assert_status(request("GET", "/metrics/../metrics"), 404);
         assert_status(request("GET", "/%00"), 404);
+        assert_status(request("GET", "/metrics%00x"), 404);
         assert_status(request("GET", "/METRICS"), 404);
         assert_status(request("GET", "/metrics?x=1"), 200);
+}
+END_TEST
+
+START_TEST(the_page_comes_with_a_policy_that_lets_nothing_else_in)
+{
+        const char *text = request("GET", "/"), *policy, *end;
+
+        assert_status(text, 200);
+        ck_assert_ptr_nonnull(strstr(text, "\r\nContent-Type: text/html; charset=utf-8\r\n"));
+        ck_assert_ptr_nonnull(strstr(text, "\r\nX-Content-Type-Options: nosniff\r\n"));
+        ck_assert_ptr_nonnull(strstr(text, "\r\nReferrer-Policy: no-referrer\r\n"));
+        policy = strstr(text, "\r\nContent-Security-Policy: default-src 'none'; ");
+        ck_assert_ptr_nonnull(policy);
+        end = strstr(policy + 2, "\r\n");
+        ck_assert_ptr_nonnull(strstr(policy, "frame-ancestors 'none'"));
+        ck_assert(!memmem(policy, (size_t)(end - policy), "unsafe", 6));
+        ck_assert_int_eq(strncmp(body_of(text), "<!DOCTYPE html>", 15), 0);
+        ck_assert_uint_eq(strlen(body_of(text)), status_page.length);
+}
+END_TEST
+
+START_TEST(documents_are_made_for_each_request)
+{
+        const char *text = request("GET", "/status.json");
+
+        assert_status(text, 200);
+        ck_assert_ptr_nonnull(strstr(text, "\r\nContent-Type: application/json\r\n"));
+        ck_assert_ptr_nonnull(strstr(text, "\r\nCache-Control: no-store\r\n"));
+        ck_assert_ptr_nonnull(strstr(text, "\r\nCross-Origin-Resource-Policy: same-origin\r\n"));
+        ck_assert_ptr_null(strstr(text, "Access-Control-Allow"));
+        ck_assert_str_eq(body_of(text), "{\"which\":0,\"requests\":1}");
+        text = request("GET", "/details.json?x");
+        ck_assert_str_eq(body_of(text), "{\"which\":1,\"requests\":2}");
+}
+END_TEST
+
+START_TEST(a_document_that_is_not_there_any_more_is_no_success)
+{
+        ready = 0;
+        assert_status(request("GET", "/status.json"), 503);
+        assert_status(request("GET", "/details.json"), 503);
+        assert_status(request("GET", "/"), 200);
 }
 END_TEST
 
@@ -383,6 +441,9 @@ int main(void)
         tcase_add_test(serve, metrics_are_served_fresh);
         tcase_add_test(serve, health_and_readiness_are_told_apart);
         tcase_add_test(serve, other_paths_are_not_found);
+        tcase_add_test(serve, the_page_comes_with_a_policy_that_lets_nothing_else_in);
+        tcase_add_test(serve, documents_are_made_for_each_request);
+        tcase_add_test(serve, a_document_that_is_not_there_any_more_is_no_success);
         tcase_add_test(serve, head_has_no_body);
         tcase_add_test(serve, other_methods_are_not_allowed);
         tcase_add_test(serve, a_posted_body_is_not_waited_for);
