@@ -51,7 +51,12 @@ struct database {
         struct op_queue done;  /* under the mutex */
         bool closing;          /* under the mutex */
         bool closed;           /* under the mutex: the helper has ended */
-        size_t queued;         /* loop only */
+        bool renewing;         /* under the mutex: until the helper has made it anew */
+        uv_cond_t renewed;
+        struct why why; /* why that failed */
+        const struct database_kind *kind;
+        char *path;
+        size_t queued; /* loop only */
         void (*on_closed)(void *user);
         void *on_closed_user;
 };
@@ -188,6 +193,32 @@ static int open_db(struct database *database, const struct database_kind *kind, 
         return r;
 }
 
+/* Everything in it goes. A failed one is left as it is, see write_to_rocksdb(). */
+static int make_anew(struct database *database)
+{
+        struct why *why = &database->why;
+        int r;
+
+        if (database->failed) {
+                why_set(why, "%s %s: it has failed", database->kind->noun, database->path);
+                return database->failed;
+        }
+        rocksdb_cancel_all_background_work(database->db, 1);
+        rocksdb_close(steal_ptr(database->db));
+        r = database_destroy(database->kind, database->path, why);
+        if (!r)
+                r = open_db(database, database->kind, database->path, why);
+        return r > 0 ? err_raise(-EIO) : r;
+}
+
+/* On the helper, under the mutex; the loop waits. */
+static void renew(struct database *database)
+{
+        database->failed = make_anew(database);
+        database->renewing = false;
+        uv_cond_signal(&database->renewed);
+}
+
 /* Takes a batch off the queue; false when there is nothing left and the database closes. */
 static bool take_batch(struct database *database, struct op_queue *batch)
 {
@@ -195,8 +226,12 @@ static bool take_batch(struct database *database, struct op_queue *batch)
 
         STAILQ_INIT(batch);
         uv_mutex_lock(&database->mutex);
-        while (STAILQ_EMPTY(&database->queue) && !database->closing)
-                uv_cond_wait(&database->cond, &database->mutex);
+        while (STAILQ_EMPTY(&database->queue) && !database->closing) {
+                if (database->renewing)
+                        renew(database);
+                else
+                        uv_cond_wait(&database->cond, &database->mutex);
+        }
         while (!STAILQ_EMPTY(&database->queue) && n < BATCH_OPS_MAX && bytes < BATCH_BYTES_MAX) {
                 struct database_op *op = STAILQ_FIRST(&database->queue);
 
@@ -305,8 +340,10 @@ static void free_database(struct database *database)
                 rocksdb_writeoptions_destroy(database->lazy);
         if (database->synced)
                 rocksdb_writeoptions_destroy(database->synced);
+        uv_cond_destroy(&database->renewed);
         uv_cond_destroy(&database->cond);
         uv_mutex_destroy(&database->mutex);
+        free(database->path);
         free(database);
 }
 
@@ -347,18 +384,32 @@ static void on_async(uv_async_t *async)
         }
 }
 
-static struct database *make_database(void)
+static bool init_locks(struct database *database)
+{
+        if (uv_mutex_init(&database->mutex) < 0)
+                return false;
+        if (uv_cond_init(&database->cond) < 0) {
+                uv_mutex_destroy(&database->mutex);
+                return false;
+        }
+        if (uv_cond_init(&database->renewed) < 0) {
+                uv_cond_destroy(&database->cond);
+                uv_mutex_destroy(&database->mutex);
+                return false;
+        }
+        return true;
+}
+
+static struct database *make_database(const struct database_kind *kind, const char *path)
 {
         struct database *database = calloc(1, sizeof(*database));
 
         if (!database)
                 return NULL;
-        if (uv_mutex_init(&database->mutex) < 0) {
-                free(database);
-                return NULL;
-        }
-        if (uv_cond_init(&database->cond) < 0) {
-                uv_mutex_destroy(&database->mutex);
+        database->kind = kind;
+        database->path = strdup(path);
+        if (!database->path || !init_locks(database)) {
+                free(database->path);
                 free(database);
                 return NULL;
         }
@@ -373,7 +424,7 @@ static struct database *make_database(void)
 int database_open(struct database **ret_database, uv_loop_t *loop, const struct database_kind *kind,
                   const char *path, struct why *why)
 {
-        struct database *database = make_database();
+        struct database *database = make_database(kind, path);
         int r;
 
         if (!database)
@@ -419,6 +470,22 @@ int database_destroy(const struct database_kind *kind, const char *path, struct 
         rocksdb_destroy_db(options, path, &message);
         rocksdb_options_destroy(options);
         return message ? from_rocksdb(message, why) : 0;
+}
+
+int database_renew(struct database *database, struct why *why)
+{
+        int r;
+
+        uv_mutex_lock(&database->mutex);
+        database->renewing = true;
+        uv_cond_signal(&database->cond);
+        while (database->renewing)
+                uv_cond_wait(&database->renewed, &database->mutex);
+        r = database->failed;
+        uv_mutex_unlock(&database->mutex);
+        if (r)
+                why_set(why, "%s", database->why.text);
+        return r;
 }
 
 void database_close(struct database *database, void (*on_closed)(void *user), void *user)

@@ -75,6 +75,13 @@ int database_check(const struct database_kind *kind, const char *path, struct wh
 int database_destroy(const struct database_kind *kind, const char *path, struct why *why);
 
 /*
+ * Works off what is queued, then has everything in it deleted, what cannot be read as well.
+ * Blocks; the caller has no cursor, and no other thread reads. 0, or a negative errno with
+ * @why: then nothing is written to it until the process ends.
+ */
+int database_renew(struct database *database, struct why *why);
+
+/*
  * Works off what is queued, closes RocksDB and calls @on_closed on the loop, after which
  * the database is gone.
  */

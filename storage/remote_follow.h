@@ -98,6 +98,8 @@ void remote_replaced_sealed(struct remote *remote, uint64_t ordinal, uint64_t nu
 void remote_replaced_trim(struct remote *remote, struct database_changes *changes);
 void remote_replaced_drop_node(struct remote *remote, struct remote_node *node,
                                struct database_changes *changes);
+/* Into an index that has none. */
+void remote_replaced_put_all(const struct remote *remote, struct database_changes *changes);
 void remote_replaced_deinit(struct remote *remote);
 int remote_replaced_restore(struct remote *remote, const void *key, size_t key_bytes,
                             const void *value, size_t value_bytes);

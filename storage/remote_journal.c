@@ -220,6 +220,24 @@ int remote_journal_restore(struct remote *remote, const void *bytes, size_t leng
         return r > 0 ? 0 : r; /* a damaged record is lost */
 }
 
+void remote_journal_put_all(struct remote *remote, struct database_changes *changes)
+{
+        uint8_t key[REMOTE_INDEX_NUMBER_BYTES];
+        struct remote_segment *segment;
+
+        remote->first_sequence = remote->next_sequence;
+        TAILQ_FOREACH(segment, &remote->segments, link) {
+                if (!segment->journal.n_records)
+                        continue;
+                remote_index_number_key(key, REMOTE_INDEX_PENDING, remote->next_sequence);
+                journal_segment_seal(&segment->journal, remote->own->id, remote->next_sequence++);
+                segment->is_sealed = true;
+                segment->end_sequence = remote->next_sequence;
+                database_changes_put(changes, key, sizeof(key), segment->journal.bytes,
+                                     segment->journal.length);
+        }
+}
+
 /* ---- into the pool ---- */
 
 static bool may_flush(const struct remote *remote)

@@ -40,6 +40,8 @@ uint64_t remote_group_commit(struct remote *remote, struct remote_group *group, 
 void remote_tell_positions(struct remote *remote);
 int remote_journal_restore(struct remote *remote, const void *bytes, size_t length,
                            uint64_t sequence);
+/* What waits, into an index that has none of it. */
+void remote_journal_put_all(struct remote *remote, struct database_changes *changes);
 void remote_journal_work(struct remote *remote);
 /* Tells those whose records are in the pool; with a negative @result, all others too. */
 void remote_end_appends(struct remote *remote, int result);

@@ -106,33 +106,6 @@ static int open_database(struct remote *remote, struct why *why)
         return r > 0 ? err_raise(-EEXIST) : r;
 }
 
-/* Everything in it is deleted. */
-static int wipe(struct remote *remote)
-{
-        static const char prefixes[] = {
-                REMOTE_INDEX_ENTRY, REMOTE_INDEX_BUNDLE,   REMOTE_INDEX_CONDEMNED,
-                REMOTE_INDEX_NODE,  REMOTE_INDEX_REPLACED, REMOTE_INDEX_PENDING,
-        };
-
-        for (size_t i = 0; i < sizeof(prefixes); i++) {
-                struct database_changes changes = {NULL};
-                struct database_cursor *cursor;
-                size_t key_bytes, value_bytes;
-                const void *key, *value;
-                int r = database_cursor_open(&cursor, remote->index, prefixes[i]);
-
-                if (r)
-                        return r;
-                while (database_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes))
-                        database_changes_delete(&changes, key, key_bytes);
-                r = database_cursor_close(cursor);
-                remote_change(remote, &changes, false, NULL);
-                if (r)
-                        return r;
-        }
-        return 0;
-}
-
 /* A new index: of a new node, or of one that lost its own. */
 static int begin_index(struct remote *remote, struct why *why)
 {
@@ -211,8 +184,15 @@ static int open_index(struct remote *remote, struct why *why)
         if (!r)
                 return take_meta(remote, &meta, why);
         remote_notice(remote, "the index of the pool is made anew: %s", why->text);
-        r = wipe(remote);
+        r = database_renew(remote->index, why);
         return r ? r : begin_index(remote, why);
+}
+
+static int load(struct remote *remote, struct why *why)
+{
+        int r = remote_load(remote, why);
+
+        return remote_index_is_damaged(r) ? remote_make_anew(remote, why) : r;
 }
 
 /* ---- opening ---- */
@@ -358,7 +338,7 @@ int remote_open(struct tier **ret_tier, uv_loop_t *loop, const struct remote_opt
         init_handles(remote);
         r = open_index(remote, why);
         if (!r)
-                r = remote_load(remote, why);
+                r = load(remote, why);
         if (r) {
                 remote->is_closing = true;
                 if (remote->index)

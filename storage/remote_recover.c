@@ -39,6 +39,11 @@ struct recovery {
 
 /* ---- when it is opened ---- */
 
+static int first_of(int r, int other)
+{
+        return r ? r : other;
+}
+
 static int each(struct remote *remote, char prefix,
                 int (*take)(struct remote *remote, const void *key, size_t key_bytes,
                             const void *value, size_t value_bytes))
@@ -53,7 +58,7 @@ static int each(struct remote *remote, char prefix,
         while (!r && database_cursor_next(cursor, &key, &key_bytes, &value, &value_bytes))
                 r = take(remote, key, key_bytes, value, value_bytes);
         closed = database_cursor_close(cursor);
-        return r ? r : closed;
+        return first_of(r, closed);
 }
 
 static int take_bundle(struct remote *remote, const void *key, size_t key_bytes, const void *value,
@@ -137,14 +142,10 @@ int remote_load(struct remote *remote, struct why *why)
 {
         int r = each(remote, REMOTE_INDEX_BUNDLE, take_bundle);
 
-        if (!r)
-                r = each(remote, REMOTE_INDEX_CONDEMNED, take_condemned);
-        if (!r)
-                r = each(remote, REMOTE_INDEX_PENDING, take_pending);
-        if (!r)
-                r = each(remote, REMOTE_INDEX_NODE, take_node);
-        if (!r)
-                r = each(remote, REMOTE_INDEX_REPLACED, remote_replaced_restore);
+        r = first_of(r, each(remote, REMOTE_INDEX_CONDEMNED, take_condemned));
+        r = first_of(r, each(remote, REMOTE_INDEX_PENDING, take_pending));
+        r = first_of(r, each(remote, REMOTE_INDEX_NODE, take_node));
+        r = first_of(r, each(remote, REMOTE_INDEX_REPLACED, remote_replaced_restore));
         if (r)
                 why_set(why, "index of the pool %s: %s", remote->options.index_path, strerror(-r));
         return r;
@@ -301,19 +302,15 @@ static void report(struct recovery *recovery, const struct record *record,
                 database_changes_delete(changes, key, record->key_bytes);
 }
 
-static void end_recovery(struct recovery *recovery, int result)
+/*
+ * Own bundles whose last entry went, or never came, before the process ended; what is dead in
+ * the others is what is not alive.
+ */
+static void judge_bundles(struct remote *remote)
 {
-        struct remote *remote = recovery->remote;
         struct remote_bundle *bundle;
-        int r = recovery->cursor ? database_cursor_close(recovery->cursor) : 0;
 
-        if (!result)
-                result = r;
-        /* After a walk that did not end nobody knows what a bundle has: nothing is judged.
-         *
-         * Own bundles whose last entry went, or never came, before the process ended; what is
-         * dead in the others is what is not alive. */
-        for (bundle = result ? NULL : remote_node_first_bundle(remote->own); bundle;
+        for (bundle = remote_node_first_bundle(remote->own); bundle;
              bundle = remote_bundle_next(bundle)) {
                 if (bundle->state != REMOTE_BUNDLE_LIVE)
                         continue;
@@ -322,6 +319,14 @@ static void end_recovery(struct recovery *recovery, int result)
                 if (!bundle->n_entries)
                         remote_examine(remote, bundle);
         }
+}
+
+static void finish(struct recovery *recovery, int result)
+{
+        struct remote *remote = recovery->remote;
+
+        if (!result)
+                judge_bundles(remote);
         remote->is_recovered = !result;
         recovery->on_end(recovery->user, result);
         free(recovery->bytes);
@@ -331,6 +336,36 @@ static void end_recovery(struct recovery *recovery, int result)
                 remote_begin_following(remote);
         remote_retry_soon(remote);
         remote_idle(remote);
+}
+
+static void on_anew_slice(uv_idle_t *slice)
+{
+        struct remote *remote = slice->data;
+        struct why why = {""};
+        int r;
+
+        if (!remote_drop_entries(remote))
+                return;
+        uv_idle_stop(slice);
+        r = remote_make_anew(remote, &why);
+        if (r)
+                remote_notice(remote, "the index of the pool is damaged: %s", why.text);
+        finish(remote->recovery, r);
+}
+
+/* After a walk that did not end nobody knows what a bundle has: nothing is judged. */
+static void end_recovery(struct recovery *recovery, int result)
+{
+        struct remote *remote = recovery->remote;
+        int r = recovery->cursor ? database_cursor_close(recovery->cursor) : 0;
+
+        result = first_of(result, r);
+        if (!remote_index_is_damaged(result)) {
+                finish(recovery, result);
+                return;
+        }
+        remote->recovery = recovery;
+        uv_idle_start(&remote->slice, on_anew_slice);
 }
 
 static void on_batch(uv_work_t *work, int status)

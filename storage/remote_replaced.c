@@ -322,6 +322,15 @@ int remote_replaced_restore(struct remote *remote, const void *key, size_t key_b
         return 0;
 }
 
+void remote_replaced_put_all(const struct remote *remote, struct database_changes *changes)
+{
+        const struct remote_replaced *replaced;
+
+        TAILQ_FOREACH(replaced, &remote->replaced_list, link) {
+                put(replaced, changes);
+        }
+}
+
 void remote_replaced_deinit(struct remote *remote)
 {
         struct remote_replaced *replaced;

@@ -5,6 +5,7 @@
  *     remote.c          operations and usage           remote_open.c     opening and closing
  *     remote_write.c    bundles on their way out       remote_read.c     ranges on their way in
  *     remote_forget.c   entries and bundles that go    remote_recover.c  the start
+ *     remote_anew.c     a damaged index
  *     remote_journal.c  our journal                    remote_compact.c  its snapshots
  *     remote_follow.c   reading journals               remote_apply.c    what stands in them
  *     remote_replaced.c what replacing commits said    remote_layouts.c  layouts that are kept
@@ -49,6 +50,7 @@
 #define REMOTE_REPLACED_MAX (1u << 15) /* remembered; a snapshot has them in one segment */
 
 struct remote;
+struct recovery;
 
 TAILQ_HEAD(remote_put_queue, remote_put);
 TAILQ_HEAD(remote_job_queue, remote_job);
@@ -71,7 +73,8 @@ struct remote {
         uv_idle_t turn;    /* what callbacks may not do from inside a call */
         uv_timer_t linger; /* of bundles */
         uv_timer_t poll;
-        uv_idle_t slice;  /* of a segment that is obeyed */
+        uv_idle_t slice;  /* of a segment that is obeyed, or of what a damaged index had */
+        struct recovery *recovery; /* the latter */
         uv_timer_t retry; /* removes, journal, probes, heartbeats, bandwidth */
         uint32_t n_handles;
         uint32_t n_busy; /* pool requests, works and changes of the index that go on */
@@ -173,4 +176,12 @@ void remote_recover(struct tier *tier,
                     void (*on_object)(void *user, const struct tier_object *object,
                                       struct tier_place place),
                     void (*on_end)(void *user, int result), void *user);
-int remote_load(struct remote *remote, struct why *why); /* all but entries; blocks */
+/* All but entries: what can be read of it, also when that fails. Blocks. */
+int remote_load(struct remote *remote, struct why *why);
+
+/* remote_anew.c */
+bool remote_index_is_damaged(int result);
+/* Some of them; true: the daemon has been told that all it was told of is gone. */
+bool remote_drop_entries(struct remote *remote);
+/* There are no entries. What can be learned again is forgotten; blocks. */
+int remote_make_anew(struct remote *remote, struct why *why);

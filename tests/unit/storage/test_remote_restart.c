@@ -453,47 +453,63 @@ END_TEST
 struct walk {
         bool has_ended;
         int result;
+        uint32_t n_found;
 };
 
 static void on_found(void *user, const struct tier_object *object, struct tier_place place)
 {
-        (void)user;
         (void)object;
         (void)place;
+        ((struct walk *)user)->n_found++;
 }
 
 static void on_walked(void *user, int result)
 {
-        *(struct walk *)user = (struct walk){true, result};
+        struct walk *walk = user;
+
+        walk->has_ended = true;
+        walk->result = result;
 }
 
-/* A bit in the middle of the index's largest table; the same call mends it. */
-static void flip_in_index(const char *index)
+static void find_largest_table(const char *index, char ret_path[PATH_MAX], off_t *ret_size)
 {
         struct dirent **names;
-        int n = scandir(index, &names, NULL, NULL), fd;
-        char path[PATH_MAX], largest[PATH_MAX] = "";
-        off_t size = 0;
+        int n = scandir(index, &names, NULL, NULL);
+        char path[PATH_MAX];
         struct stat status;
-        uint8_t byte;
 
+        *ret_size = 0;
         ck_assert_int_gt(n, 0);
         for (int i = 0; i < n; i++) {
                 snprintf(path, sizeof(path), "%s/%s", index, names[i]->d_name);
                 if (strstr(names[i]->d_name, ".sst") && !stat(path, &status) &&
-                    status.st_size > size) {
-                        size = status.st_size;
-                        snprintf(largest, sizeof(largest), "%s", path);
+                    status.st_size > *ret_size) {
+                        *ret_size = status.st_size;
+                        snprintf(ret_path, PATH_MAX, "%s", path);
                 }
                 free(names[i]);
         }
         free(names);
-        ck_assert_int_gt(size, 0);
-        fd = open(largest, O_RDWR | O_CLOEXEC);
+        ck_assert_int_gt(*ret_size, 0);
+}
+
+/* A bit of the index's largest table: where @bytes are, or with none of these in the middle. */
+static void flip_in_index(const char *index, const void *bytes, size_t n_bytes)
+{
+        char path[PATH_MAX];
+        uint8_t *table, *at;
+        off_t size;
+        int fd;
+
+        find_largest_table(index, path, &size);
+        fd = open(path, O_RDWR | O_CLOEXEC);
         ck_assert_int_ge(fd, 0);
-        ck_assert_int_eq(pread(fd, &byte, 1, size / 2), 1);
-        byte ^= 1;
-        ck_assert_int_eq(pwrite(fd, &byte, 1, size / 2), 1);
+        table = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        ck_assert_ptr_ne(table, MAP_FAILED);
+        at = n_bytes ? memmem(table, (size_t)size, bytes, n_bytes) : table + size / 2;
+        ck_assert_ptr_nonnull(at);
+        *at ^= 1;
+        munmap(table, (size_t)size);
         close(fd);
 }
 
@@ -515,11 +531,20 @@ static void store_long_records(struct driver_object *objects, uint32_t n)
         free(covers);
 }
 
-START_TEST(a_walk_of_the_index_that_fails_condemns_nothing)
+static bool has_told_of(const struct node *node, const struct driver_object *objects, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++)
+                if (!node_appeared(node, &objects[i]))
+                        return false;
+        return true;
+}
+
+/* A bit has turned over between two runs, in what the walk meets after some entries. */
+START_TEST(an_index_that_is_damaged_in_the_middle_is_made_anew)
 {
         struct driver_object objects[6];
         struct why why = {""};
-        struct walk walk = {false, 0};
+        struct walk walk = {.result = 1};
 
         use(nodes_new(1));
         node_open(fixture, 0);
@@ -529,18 +554,53 @@ START_TEST(a_walk_of_the_index_that_fails_condemns_nothing)
         ck_assert_uint_eq(node_open(fixture, 0), 6); /* now they are in a table */
         nodes_settle(fixture);
         node_close(fixture, 0);
-        flip_in_index(a->index);
+        flip_in_index(a->index, NULL, 0);
         ck_assert_msg(!node_try_open(fixture, 0, &why), "%s", why.text);
         a->driver.tier->ops.recover(a->driver.tier, on_found, on_walked, &walk);
         while (!walk.has_ended)
                 uv_run(&a->driver.loop, UV_RUN_ONCE);
-        ck_assert_int_lt(walk.result, 0);
+        ck_assert_int_eq(walk.result, 0);
+        ck_assert_uint_gt(walk.n_found, 0); /* and vanished again */
+        ck_assert_uint_eq(a->n_vanished, walk.n_found);
+        ck_assert_ptr_nonnull(strstr(a->notice, "damaged and is made anew"));
+        nodes_settle(fixture);
+        nodes_run_until(fixture, is_rebuilt, a);
+        ck_assert(has_told_of(a, objects, 6));
+        ck_assert_int_eq(node_read_appeared(a, &objects[5]), 0);
+        ck_assert_uint_eq(node_usage(a).own_bundles, 6);
+        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 6);
+        /* For good. */
         node_close(fixture, 0);
-        flip_in_index(a->index);
         ck_assert_uint_eq(node_open(fixture, 0), 6);
         nodes_settle(fixture);
         ck_assert_uint_eq(node_usage(a).own_bundles, 6);
-        ck_assert_uint_eq(fake_pool_count(fixture->pool, "bundle/", NULL), 6);
+        nodes_free(fixture);
+}
+END_TEST
+
+/* Of what is read before the loop turns: who we are, or what replacing commits said. */
+START_TEST(an_index_that_is_damaged_where_it_is_loaded_is_made_anew)
+{
+        const uint64_t total = UINT64_C(0x5a17c0de5a17c0de);
+        struct driver_object objects[6], other = driver_object(4711, 10000);
+        struct remote_usage usage;
+
+        use(nodes_new(1));
+        node_open(fixture, 0);
+        store_long_records(objects, 6);
+        a->driver.tier->ops.replaced(a->driver.tier, &other.object.key, total);
+        nodes_settle(fixture);
+        node_close(fixture, 0);
+        ck_assert_uint_eq(node_open(fixture, 0), 6);
+        nodes_settle(fixture);
+        usage = node_usage(a);
+        node_close(fixture, 0);
+        flip_in_index(a->index, _i ? (const void *)&total : usage.node,
+                      _i ? sizeof(total) : sizeof(usage.node));
+        ck_assert_uint_eq(node_open(fixture, 0), 0);
+        nodes_run_until(fixture, is_rebuilt, a);
+        ck_assert(has_told_of(a, objects, 6));
+        ck_assert_mem_eq(node_usage(a).node, usage.node, sizeof(usage.node));
         nodes_free(fixture);
 }
 END_TEST
@@ -738,7 +798,8 @@ int main(void)
         tcase_add_test(tcase, a_node_that_lost_its_name_too_begins_as_another);
         tcase_add_test(tcase, an_index_of_another_node_is_refused);
         tcase_add_test(tcase, a_damaged_index_is_made_anew);
-        tcase_add_test(tcase, a_walk_of_the_index_that_fails_condemns_nothing);
+        tcase_add_test(tcase, an_index_that_is_damaged_in_the_middle_is_made_anew);
+        tcase_add_loop_test(tcase, an_index_that_is_damaged_where_it_is_loaded_is_made_anew, 0, 2);
         tcase_add_test(tcase, an_index_that_was_taken_back_learns_before_it_takes_numbers);
         tcase_add_test(tcase,
                        what_is_written_while_our_journal_cannot_be_read_fails_and_then_pauses);
