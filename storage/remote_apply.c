@@ -15,6 +15,7 @@ void remote_put_node(struct remote *remote, const struct remote_node *node,
         struct remote_index_node head = {
                 .read_to = node->read_to,
                 .floor = node->floor,
+                .gap_at = node->gap_at,
                 .n_positions = node->n_positions,
         };
         size_t bytes = sizeof(head) + node->n_positions * sizeof(struct remote_index_position);
@@ -192,7 +193,7 @@ static void look_for_missed(struct remote *remote, struct remote_node *node, uin
         uint64_t read_to = UINT64_MAX;
 
         if (node->gap_at)
-                read_to = node->gap_at;
+                read_to = node->gap_at - 1;
         else if (remote->is_rebuilding)
                 read_to = remote_node_position(remote->own, node); /* as our journal says */
         if (node->is_own || read_to >= floor)

@@ -216,14 +216,62 @@ static void pass_unreadable(struct remote_follow *follow, int result)
         drop_segment(follow);
 }
 
+/*
+ * What it told nobody knows. Of its node's bundles some parts may have been dropped: all go,
+ * until a snapshot. Some keys may have been replaced: nothing that this node has kept itself
+ * can be vouched for, nor what comes from a node that has not read that segment.
+ */
+static void miss_segment(struct remote_follow *follow)
+{
+        struct remote *remote = follow->remote;
+        struct remote_node *node = follow->node;
+        bool was_read =
+                remote->is_rebuilding && remote_node_position(remote->own, node) >= follow->number;
+
+        if (node->is_own)
+                return;
+        if (node->floor < follow->number)
+                node->floor = follow->number;
+        remote->has_floors = true;
+        if (!was_read && remote->tier.on_missed)
+                remote->tier.on_missed(remote->tier.on_shared_user);
+}
+
+static void on_damaged_slice(uv_idle_t *slice)
+{
+        struct remote *remote = slice->data;
+        struct remote_follow *follow = remote->follow;
+        struct database_changes changes = {NULL};
+        bool is_over = follow->node->is_own ||
+                       remote_drop_bundles_of(remote, follow->node, SLICE_RECORDS, &changes);
+
+        remote_tell_vanished(remote);
+        if (!is_over && !remote->is_closing) {
+                remote_change(remote, &changes, false, NULL);
+                return;
+        }
+        uv_idle_stop(slice);
+        if (remote->is_closing) {
+                database_changes_deinit(&changes);
+                drop_segment(follow);
+                end_round(follow);
+                return;
+        }
+        miss_segment(follow);
+        pass_segment(follow, &changes);
+        read_next(follow);
+}
+
 static void pass_damaged(struct remote_follow *follow, const char *why)
 {
         struct remote *remote = follow->remote;
-        struct database_changes changes = {NULL};
 
         remote->counts.journal_damaged++;
-        remote_notice(remote, "%s is skipped: %s", follow->name, why);
-        pass_segment(follow, &changes);
+        remote_notice(remote, "%s is skipped: %s%s", follow->name, why,
+                      follow->node->is_own ? ""
+                                           : "; what it told is missed, so what this node has kept "
+                                             "itself may be outdated and is dropped");
+        uv_idle_start(&remote->slice, on_damaged_slice);
 }
 
 /* ---- obeying ---- */
@@ -276,7 +324,7 @@ static void on_gap_slice(uv_idle_t *slice)
                 return;
         follow->node->has_gap = !is_over;
         if (!follow->node->gap_at)
-                follow->node->gap_at = follow->node->read_to;
+                follow->node->gap_at = follow->node->read_to + 1;
         uv_idle_stop(slice);
         uv_idle_start(slice, on_slice);
 }
@@ -399,7 +447,8 @@ static void on_taken_apart(uv_work_t *work, int status)
                 if (r != JOURNAL_E_DAMAGED || ++follow->n_tries >= TRIES_MAX)
                         pass_damaged(follow,
                                      follow->why.text[0] ? follow->why.text : "it is another's");
-                read_next(follow);
+                else
+                        read_next(follow);
         } else if (must_wait(follow)) {
                 drop_segment(follow);
                 read_next(follow);
@@ -450,14 +499,6 @@ static void take_own_read(struct remote *remote)
         remote_wake(remote);
 }
 
-static void on_rest(uv_idle_t *slice)
-{
-        struct remote *remote = slice->data;
-
-        uv_idle_stop(slice);
-        read_next(remote->follow);
-}
-
 static bool is_any_unreadable(const struct remote *remote)
 {
         const struct remote_node *node;
@@ -473,28 +514,24 @@ static bool is_any_unreadable(const struct remote *remote)
 static struct remote_node *next_node(struct remote_follow *follow)
 {
         struct remote *remote = follow->remote;
+        struct remote_node *node = choose_node(remote);
 
-        for (uint32_t n = 0; n < SLICE_RECORDS; n++) {
-                struct remote_node *node = choose_node(remote);
-
-                if (follow->has_list && !remote->own->n_listed)
-                        take_own_read(remote);
-                if (!node && !is_any_unreadable(remote)) {
-                        catch_up(follow);
-                        return NULL;
-                }
-                if (!node || remote->is_open || remote->is_closing) {
-                        end_round(follow);
-                        return NULL;
-                }
-                follow->node = node;
-                follow->number = node->listed[node->listed_at].number;
-                journal_name(follow->name, node->id, follow->number);
-                if (node->listed[node->listed_at].bytes <= JOURNAL_SEGMENT_BYTES)
-                        return node;
-                pass_damaged(follow, "it is longer than a segment can be");
+        if (follow->has_list && !remote->own->n_listed)
+                take_own_read(remote);
+        if (!node && !is_any_unreadable(remote)) {
+                catch_up(follow);
+                return NULL;
         }
-        uv_idle_start(&remote->slice, on_rest);
+        if (!node || remote->is_open || remote->is_closing) {
+                end_round(follow);
+                return NULL;
+        }
+        follow->node = node;
+        follow->number = node->listed[node->listed_at].number;
+        journal_name(follow->name, node->id, follow->number);
+        if (node->listed[node->listed_at].bytes <= JOURNAL_SEGMENT_BYTES)
+                return node;
+        pass_damaged(follow, "it is longer than a segment can be");
         return NULL;
 }
 

@@ -71,11 +71,12 @@ _Static_assert(sizeof(struct remote_index_bundle) == 8, "remote_index_bundle is 
 struct remote_index_node {
         uint64_t read_to; /* segments of its journal up to this one have been read */
         uint64_t floor;
+        uint64_t gap_at; /* until a snapshot is read: the first that went unread; 0: none */
         uint32_t n_positions;
         uint32_t reserved; /* zero */
 };
 
-_Static_assert(sizeof(struct remote_index_node) == 24, "remote_index_node is on disk");
+_Static_assert(sizeof(struct remote_index_node) == 32, "remote_index_node is on disk");
 
 struct remote_index_position {
         uint8_t node[16];

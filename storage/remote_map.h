@@ -47,7 +47,7 @@ struct remote_node {
         uint32_t n_unlisted;   /* listings in a row without it */
         bool was_listed;
         bool has_gap;       /* segments went before we read them */
-        uint64_t gap_at;    /* until its snapshot is read: read_to before the gap; 0: none */
+        uint64_t gap_at;    /* until its snapshot is read: the first of these; 0: none */
         bool is_unreadable; /* in this round */
         bool was_unreadable;
         /* Its next segment was written in the knowledge of that one. */

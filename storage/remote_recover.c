@@ -125,6 +125,7 @@ static int take_node(struct remote *remote, const void *key, size_t key_bytes, c
         if (!node->is_own)
                 node->read_to = kept.read_to;
         node->floor = kept.floor;
+        node->gap_at = kept.gap_at;
         remote->has_floors |= kept.floor > 0;
         for (uint32_t i = 0; !r && i < kept.n_positions; i++) {
                 struct remote_index_position position;

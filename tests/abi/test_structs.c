@@ -625,8 +625,9 @@ static const struct field remote_index_bundle_fields[] = {
 static const struct field remote_index_node_fields[] = {
         FIELD(remote_index_node, read_to, 0, 8),
         FIELD(remote_index_node, floor, 8, 8),
-        FIELD(remote_index_node, n_positions, 16, 4),
-        FIELD(remote_index_node, reserved, 20, 4),
+        FIELD(remote_index_node, gap_at, 16, 8),
+        FIELD(remote_index_node, n_positions, 24, 4),
+        FIELD(remote_index_node, reserved, 28, 4),
 };
 
 static const struct field remote_index_position_fields[] = {
@@ -676,7 +677,7 @@ static const struct layout_rule rules[] = {
         RULE(remote_index_meta, 56),
         RULE(remote_index_entry, 32),
         RULE(remote_index_bundle, 8),
-        RULE(remote_index_node, 24),
+        RULE(remote_index_node, 32),
         RULE(remote_index_position, 24),
         RULE(remote_index_replaced, 32),
         RULE(wire_mark_item, 40),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/layout.h"
+#include "storage/pool_name.h"
 #include "tests/unit/storage/remote_fixture.h"
 
 #define ROUNDS 72u /* each at least one segment */
@@ -553,6 +554,15 @@ START_TEST(a_torn_segment_is_skipped_and_counted)
         ck_assert_int_eq(node_read_appeared(b, &objects[2]), 0);
         ck_assert_uint_eq(node_usage(b).journal_damaged, 1);
         ck_assert_ptr_nonnull(strstr(b->notice, name));
+        /* It may have told that objects[0] was dropped, or replaced. */
+        ck_assert_ptr_nonnull(node_vanished(b, &objects[0]));
+        ck_assert_uint_eq(node_usage(b).entries, 1);
+        ck_assert_uint_eq(b->n_missed, 1);
+        /* Once. */
+        node_close(fixture, 1);
+        ck_assert_uint_eq(node_open(fixture, 1), 1);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(b->n_missed, 0);
         end();
 }
 END_TEST
@@ -625,13 +635,21 @@ START_TEST(a_long_journal_is_compacted)
 }
 END_TEST
 
-/*
- * Node 1 stores nothing; it has read, and goes away. Node 0 replaces @old, node 2 reads that
- * and says so, and node 0 compacts its journal.
+static void write_rounds(uint32_t first, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                struct driver_object object = driver_object(first + i, 1000);
+
+                write_one(a, &object);
+                nodes_settle(fixture);
+        }
+}
+
+/* Node 1 stores nothing; it has read, and goes away. Node 0 replaces @old, 2 says it has read it.
  */
 static void replace_behind_the_back_of_b(const struct driver_object *old, bool b_has_told)
 {
-        struct driver_object objects[ROUNDS + 2];
+        struct driver_object object = driver_object(1, 1000);
         struct node *c;
 
         fixture = nodes_new(3);
@@ -641,23 +659,20 @@ static void replace_behind_the_back_of_b(const struct driver_object *old, bool b
         b->options.heartbeat_s = b_has_told ? 1 : 1000;
         for (uint32_t i = 0; i < 3; i++)
                 node_open(fixture, i);
-        objects[0] = driver_object(0, 1000);
-        write_one(a, &objects[0]);
-        nodes_settle(fixture);
+        write_rounds(0, 1);
         if (b_has_told)
                 nodes_run_until(fixture, has_told, b);
         nodes_settle(fixture);
         node_close(fixture, 1);
         a->driver.tier->ops.replaced(a->driver.tier, &old->object.key, 4711);
         nodes_settle(fixture);
-        objects[1] = driver_object(1, 1000);
-        write_one(c, &objects[1]); /* it says that it has read that */
+        write_one(c, &object);
         nodes_settle(fixture);
-        for (uint32_t i = 2; i < ROUNDS + 2; i++) {
-                objects[i] = driver_object(i, 1000);
-                write_one(a, &objects[i]);
-                nodes_settle(fixture);
-        }
+}
+
+static void compact_behind_the_back_of_b(uint32_t first)
+{
+        write_rounds(first, ROUNDS);
         ck_assert_uint_lt(fake_pool_count(fixture->pool, "journal/", NULL), ROUNDS);
 }
 
@@ -667,6 +682,7 @@ START_TEST(a_node_that_stores_nothing_is_waited_for_too)
         struct driver_object old = driver_object(4711, 1000);
 
         replace_behind_the_back_of_b(&old, true);
+        compact_behind_the_back_of_b(2);
         node_open(fixture, 1);
         nodes_settle(fixture);
         ck_assert_ptr_nonnull(node_vanished(b, &old));
@@ -681,6 +697,7 @@ START_TEST(a_node_that_nobody_waited_for_is_told_that_it_missed_something)
         struct driver_object old = driver_object(4711, 1000);
 
         replace_behind_the_back_of_b(&old, false);
+        compact_behind_the_back_of_b(2);
         node_open(fixture, 1);
         nodes_settle(fixture);
         ck_assert_ptr_null(node_vanished(b, &old));
@@ -691,6 +708,31 @@ START_TEST(a_node_that_nobody_waited_for_is_told_that_it_missed_something)
         node_open(fixture, 1);
         nodes_settle(fixture);
         ck_assert_uint_eq(b->n_missed, 0);
+        end();
+}
+END_TEST
+
+/* A removal of old segments was under way, and between what remained and the snapshot it ends. */
+START_TEST(what_went_unread_is_not_forgotten_by_a_restart)
+{
+        struct driver_object old = driver_object(4711, 1000);
+        char prefix[POOL_NAME_MAX], name[POOL_NAME_MAX];
+
+        replace_behind_the_back_of_b(&old, false);
+        write_rounds(2, 2);
+        pool_name_prefix(prefix, "journal", node_usage(a).node);
+        for (uint32_t i = 0; i < 3; i++) {
+                ck_assert(fake_pool_name(fixture->pool, prefix, 0, name));
+                fake_pool_drop(fixture->pool, name);
+        }
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(b->n_missed, 0); /* not yet: the snapshot may tell of all */
+        node_close(fixture, 1);
+        compact_behind_the_back_of_b(4);
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(b->n_missed, 1);
         end();
 }
 END_TEST
@@ -744,6 +786,7 @@ int main(void)
         tcase_add_test(tcase, a_long_journal_is_compacted);
         tcase_add_test(tcase, a_node_that_stores_nothing_is_waited_for_too);
         tcase_add_test(tcase, a_node_that_nobody_waited_for_is_told_that_it_missed_something);
+        tcase_add_test(tcase, what_went_unread_is_not_forgotten_by_a_restart);
         tcase_add_test(tcase, a_node_without_a_journal_is_gone);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
