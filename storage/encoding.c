@@ -313,18 +313,19 @@ static bool decompress(struct encoding_scratch *scratch, uint8_t kind, const uin
 static int prepare_zstd(struct encoding_scratch *scratch, bool is_plain)
 {
         ZSTD_CCtx *compressor = scratch->compress;
+        size_t r;
 
         if (!compressor)
                 compressor = scratch->compress = ZSTD_createCCtx();
         if (!compressor)
                 return err_raise(-ENOMEM);
         ZSTD_CCtx_reset(compressor, ZSTD_reset_session_and_parameters);
-        ZSTD_CCtx_setParameter(compressor, ZSTD_c_compressionLevel, ZSTD_LEVEL);
-        if (is_plain)
-                return 0;
-        ZSTD_CCtx_setParameter(compressor, ZSTD_c_hashLog, ZSTD_PLANES_HASH_LOG);
-        ZSTD_CCtx_setParameter(compressor, ZSTD_c_minMatch, ZSTD_PLANES_MIN_MATCH);
-        return 0;
+        r = ZSTD_CCtx_setParameter(compressor, ZSTD_c_compressionLevel, ZSTD_LEVEL);
+        if (!is_plain && !ZSTD_isError(r))
+                r = ZSTD_CCtx_setParameter(compressor, ZSTD_c_hashLog, ZSTD_PLANES_HASH_LOG);
+        if (!is_plain && !ZSTD_isError(r))
+                r = ZSTD_CCtx_setParameter(compressor, ZSTD_c_minMatch, ZSTD_PLANES_MIN_MATCH);
+        return ZSTD_isError(r) ? err_raise(-EINVAL) : 0;
 }
 
 static int prepare_encode(struct encoding_scratch *scratch, struct encoding encoding)

@@ -101,10 +101,12 @@ static void encode(struct nvme_job *job)
         struct iovec segments[TIER_SEGMENTS_MAX];
         uint32_t n = segments_of(write->segments, write->n_segments, segments);
 
-        job->is_encoded = job->stored && job->scratch &&
-                          !encoding_encode(job->scratch, write->encoding, segments, n, raw_bytes,
-                                           job->stored, &job->table) &&
-                          segment_units(job->table.stored_bytes) < segment_units(raw_bytes);
+        job->verdict = job->stored && job->scratch
+                               ? encoding_encode(job->scratch, write->encoding, segments, n,
+                                                 raw_bytes, job->stored, &job->table)
+                               : err_raise(-ENOMEM);
+        job->is_encoded =
+                !job->verdict && segment_units(job->table.stored_bytes) < segment_units(raw_bytes);
         if (!job->is_encoded)
                 return;
         stored = job->table.stored_bytes;
@@ -286,8 +288,11 @@ static void on_helped(uv_work_t *work, int status)
         if (job->write) {
                 uint64_t raw_bytes = job->write->object->raw_bytes;
 
-                count(&nvme->encoded, raw_bytes,
-                      job->is_encoded ? job->table.stored_bytes : raw_bytes, job->helped_seconds);
+                /* What found no memory tells nothing of how well it would have shrunk. */
+                if (!status && job->verdict >= 0)
+                        count(&nvme->encoded, raw_bytes,
+                              job->is_encoded ? job->table.stored_bytes : raw_bytes,
+                              job->helped_seconds);
                 if (!job->is_encoded)
                         nvme_release_memory(job);
                 nvme_encoded(job);

@@ -58,7 +58,7 @@ struct nvme_job {
         struct tier_place place;
         struct database_op op;
 
-        /* Reads: the verdict of the worker. */
+        /* The worker's: of reads, or whether a write was encoded. */
         int verdict;
         struct checksum_list checksums;
         uv_work_t work;

@@ -45,12 +45,13 @@
 #include "storage/pool.h"
 #include "storage/tier.h"
 
-#define REMOTE_BUNDLE_BYTES_DEFAULT (16u << 20)
-#define REMOTE_LINGER_MS_DEFAULT    100u
-#define REMOTE_DEADLINE_MS_DEFAULT  10000u
-#define REMOTE_POLL_MS_DEFAULT      2000u
-#define REMOTE_QUEUE_DEPTH_DEFAULT  16u
-#define REMOTE_HEARTBEAT_S_DEFAULT  60u
+#define REMOTE_BUNDLE_BYTES_DEFAULT  (16u << 20)
+#define REMOTE_LINGER_MS_DEFAULT     100u
+#define REMOTE_DEADLINE_MS_DEFAULT   10000u
+#define REMOTE_POLL_MS_DEFAULT       2000u
+#define REMOTE_QUEUE_DEPTH_DEFAULT   16u
+#define REMOTE_ENCODED_BYTES_DEFAULT (128u << 20)
+#define REMOTE_HEARTBEAT_S_DEFAULT   60u
 
 struct remote_options {
         struct pool *pool;         /* the tier's from a successful open on: closed with it */
@@ -64,8 +65,9 @@ struct remote_options {
         uint32_t poll_ms;          /* others' journals are looked at so often; 0: the default */
         uint64_t read_bytes_per_s; /* caps; 0: none */
         uint64_t write_bytes_per_s;
-        uint32_t queue_depth; /* gets, puts and removes in flight, each; 0: the default */
-        const char *host;     /* this node's name for people; NULL: gethostname() */
+        uint32_t queue_depth;   /* gets, puts and removes in flight, each; 0: the default */
+        uint64_t encoded_bytes; /* memory for stored forms on their way out; 0: the default */
+        const char *host;       /* this node's name for people; NULL: gethostname() */
         /* Something that a person should know; may be NULL. */
         void (*on_notice)(void *user, const char *text);
         void *user;
@@ -91,10 +93,11 @@ struct remote_usage {
         uint64_t nodes;             /* with a journal, this one included */
         uint64_t journal_segments_read;
         uint64_t journal_segments_written;
-        uint64_t journal_damaged; /* segments that were skipped */
-        uint64_t entries_refused; /* what others stored and found no place in the index */
-        uint64_t stale_entries;   /* reads that found the bundle gone */
-        uint64_t read_requests;   /* gets, after neighbours were merged */
+        uint64_t journal_damaged;    /* segments that were skipped */
+        uint64_t entries_refused;    /* what others stored and found no place in the index */
+        uint64_t stale_entries;      /* reads that found the bundle gone */
+        uint64_t read_requests;      /* gets, after neighbours were merged */
+        uint64_t encoded_bytes_most; /* memory of stored forms on their way out, at the worst */
         uint64_t timeouts;
         uint64_t breaker_opened;
         bool breaker_open;

@@ -213,6 +213,8 @@ static int take_options(struct remote *remote, const struct remote_options *opti
                 own->heartbeat_s = REMOTE_HEARTBEAT_S_DEFAULT;
         if (!own->poll_ms)
                 own->poll_ms = REMOTE_POLL_MS_DEFAULT;
+        if (!own->encoded_bytes)
+                own->encoded_bytes = REMOTE_ENCODED_BYTES_DEFAULT;
         if (!own->queue_depth)
                 own->queue_depth = REMOTE_QUEUE_DEPTH_DEFAULT;
         remote->window = own->queue_depth;

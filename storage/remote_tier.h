@@ -92,6 +92,7 @@ struct remote {
         struct remote_put_queue open_puts, ready_puts;
         uint32_t n_open_puts, n_puts, n_writes;
         uint32_t n_encoding;     /* of these puts on workers */
+        uint64_t encoded_bytes;  /* memory of their stored forms */
         uint64_t write_bytes;    /* of objects on their way */
         uint64_t reserved_bytes; /* room in the pool for them */
 

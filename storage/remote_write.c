@@ -45,7 +45,7 @@ struct remote_put {
         uint64_t footprints;
         uint64_t born; /* ms */
         bool is_encoded;
-        int result; /* of encoding */
+        uint64_t encoded_bytes; /* memory of what was encoded, or is to be */
         struct tier_encoding_usage encoding;
         struct down_work work;
 
@@ -296,6 +296,7 @@ static void finish_put(struct remote_put *put, int result)
         struct remote *remote = put->remote;
 
         remote->n_puts--;
+        remote->encoded_bytes -= put->encoded_bytes;
         end_put(put, result);
         remote_start_puts(remote);
         remote_idle(remote);
@@ -594,10 +595,8 @@ static int prepare(struct remote_put *put)
 
 static void go_on(struct remote_put *put)
 {
-        int r = put->result;
+        int r = put->remote->is_open ? err_raise(-EHOSTDOWN) : prepare(put);
 
-        if (!r)
-                r = put->remote->is_open ? err_raise(-EHOSTDOWN) : prepare(put);
         if (r) {
                 finish_put(put, r);
                 return;
@@ -608,36 +607,48 @@ static void go_on(struct remote_put *put)
 
 /* ---- encoding, on a worker ---- */
 
-static int encode_item(struct encoding_scratch *scratch, struct item *item,
-                       struct bundle_part *part)
+static int encode_into(struct encoding_scratch *scratch, struct item *item,
+                       struct encoding_table *table, struct bundle_part *part)
 {
         const struct tier_write *write = item->write;
         struct iovec segments[TIER_SEGMENTS_MAX];
-        struct encoding_table *table = malloc(sizeof(*table));
+        uint8_t *shrunk;
         int r;
 
-        item->encoded = malloc(write->object->raw_bytes);
-        item->table = malloc(ENCODING_TABLE_BYTES_MAX);
-        if (!table || !item->encoded || !item->table) {
-                free(table);
-                return err_raise(-ENOMEM);
-        }
         for (uint32_t i = 0; i < write->n_segments; i++)
                 segments[i] = (struct iovec){write->segments[i].bytes, write->segments[i].length};
         r = encoding_encode(scratch, write->encoding, segments, write->n_segments,
                             write->object->raw_bytes, item->encoded, table);
-        if (!r) {
-                part->encoding = encoding_number(write->encoding);
-                part->stored_bytes = table->stored_bytes;
-                part->encoding_bytes = (uint32_t)encoding_table_bytes(table);
-                part->encoding_table = item->table;
-                encoding_table_put(table, item->table);
-        } else {
+        if (r)
+                return r;
+        part->encoding = encoding_number(write->encoding);
+        part->stored_bytes = table->stored_bytes;
+        part->encoding_bytes = (uint32_t)encoding_table_bytes(table);
+        part->encoding_table = item->table;
+        encoding_table_put(table, item->table);
+        shrunk = realloc(item->encoded, table->stored_bytes);
+        if (shrunk)
+                item->encoded = shrunk;
+        return 0;
+}
+
+/* 0, ENCODING_E_RAW or -ENOMEM: it is stored raw then. */
+static int encode_item(struct encoding_scratch *scratch, struct item *item,
+                       struct bundle_part *part)
+{
+        struct encoding_table *table = malloc(sizeof(*table));
+        int r = err_raise(-ENOMEM);
+
+        item->encoded = malloc(item->write->object->raw_bytes);
+        item->table = malloc(ENCODING_TABLE_BYTES_MAX);
+        if (scratch && table && item->encoded && item->table)
+                r = encode_into(scratch, item, table, part);
+        if (r) {
                 free(item->encoded);
                 item->encoded = NULL;
         }
         free(table);
-        return r == ENCODING_E_RAW ? 0 : r;
+        return r;
 }
 
 static struct remote_put *put_of(struct down_work *work)
@@ -645,6 +656,7 @@ static struct remote_put *put_of(struct down_work *work)
         return (struct remote_put *)((char *)work - offsetof(struct remote_put, work));
 }
 
+/* What finds no memory tells nothing of how well it would have shrunk. */
 static void encode(struct down_work *work)
 {
         struct remote_put *put = put_of(work);
@@ -653,19 +665,46 @@ static void encode(struct down_work *work)
         struct item *item;
         uint32_t part = 0;
 
-        put->result = scratch ? 0 : err_raise(-ENOMEM);
         TAILQ_FOREACH(item, &put->items, link) {
-                if (!put->result && item->write->encoding.kind != ENCODING_RAW) {
-                        put->result = encode_item(scratch, item, &put->parts[part]);
-                        put->encoding.raw_bytes_total += item->write->object->raw_bytes;
+                uint64_t raw_bytes = item->write->object->raw_bytes;
+
+                if (item->write->encoding.kind != ENCODING_RAW &&
+                    encode_item(scratch, item, &put->parts[part]) >= 0) {
+                        put->encoding.raw_bytes_total += raw_bytes;
                         put->encoding.stored_bytes_total +=
-                                item->encoded ? put->parts[part].stored_bytes
-                                              : item->write->object->raw_bytes;
+                                item->encoded ? put->parts[part].stored_bytes : raw_bytes;
                 }
                 part++;
         }
         encoding_scratch_free(scratch);
         put->encoding.seconds_total = (double)(uv_hrtime() - begun) / 1e9;
+}
+
+/* Memory for the stored forms: what was taken, or will be. */
+static uint64_t encoded_bytes_of(const struct remote_put *put, bool is_encoded)
+{
+        const struct item *item;
+        uint64_t bytes = 0;
+        uint32_t part = 0;
+
+        TAILQ_FOREACH(item, &put->items, link) {
+                if (is_encoded && item->encoded)
+                        bytes += put->parts[part].stored_bytes;
+                else if (!is_encoded && item->write->encoding.kind != ENCODING_RAW)
+                        bytes += item->write->object->raw_bytes;
+                part++;
+        }
+        return bytes;
+}
+
+static void hold_memory(struct remote_put *put, uint64_t bytes)
+{
+        struct remote *remote = put->remote;
+
+        remote->encoded_bytes += bytes - put->encoded_bytes;
+        put->encoded_bytes = bytes;
+        if (remote->counts.encoded_bytes_most < remote->encoded_bytes)
+                remote->counts.encoded_bytes_most = remote->encoded_bytes;
 }
 
 static void on_encoded(struct down_work *work, int status)
@@ -674,11 +713,11 @@ static void on_encoded(struct down_work *work, int status)
         struct remote *remote = put->remote;
         struct tier_encoding_usage *encoded = &remote->encoded;
 
+        (void)status; /* nobody cancels it */
         encoded->raw_bytes_total += put->encoding.raw_bytes_total;
         encoded->stored_bytes_total += put->encoding.stored_bytes_total;
         encoded->seconds_total += put->encoding.seconds_total;
-        if (status < 0)
-                put->result = err_raise(status);
+        hold_memory(put, encoded_bytes_of(put, true));
         remote->n_encoding--;
         remote_busy(remote);
         go_on(put);
@@ -688,15 +727,25 @@ static void on_encoded(struct down_work *work, int status)
 
 static bool waits_for_encoder(const struct remote_put *put)
 {
-        return put->is_encoded && put->remote->n_encoding >= REMOTE_ENCODERS_MAX;
+        const struct remote *remote = put->remote;
+
+        if (!put->is_encoded)
+                return false;
+        return remote->n_encoding >= REMOTE_ENCODERS_MAX ||
+               (remote->encoded_bytes && remote->encoded_bytes + encoded_bytes_of(put, false) >
+                                                 remote->options.encoded_bytes);
 }
 
 static void begin_encoding(struct remote_put *put)
 {
-        if (!put->is_encoded || down_work_queue(put->remote->loop, &put->work, encode, on_encoded))
+        uint64_t bytes = put->is_encoded ? encoded_bytes_of(put, false) : 0;
+
+        if (!bytes || down_work_queue(put->remote->loop, &put->work, encode, on_encoded)) {
                 go_on(put);
-        else
+        } else {
                 put->remote->n_encoding++;
+                hold_memory(put, bytes);
+        }
 }
 
 void remote_start_puts(struct remote *remote)

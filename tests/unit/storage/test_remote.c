@@ -261,6 +261,28 @@ START_TEST(bundles_that_wait_for_an_encoder_all_get_there)
 }
 END_TEST
 
+START_TEST(memory_of_encoded_bundles_has_a_cap)
+{
+        static struct driver_object objects[12];
+        static struct driver_request writes[12];
+
+        begin();
+        node->options.encoded_bytes = 3000000;
+        node_open(fixture, 0);
+        driver->encoding = encoding_of(ENCODING_PLANES_LZ4, 2);
+        fake_pool_delay(node->pool, 200); /* time enough to encode them all */
+        for (uint32_t i = 0; i < 12; i++) {
+                objects[i] = driver_object(i, 1000000);
+                ck_assert_int_eq(driver_submit_write(driver, &writes[i], &objects[i], i << 20), 0);
+        }
+        for (uint32_t i = 0; i < 12; i++)
+                ck_assert_int_eq(driver_wait(&writes[i]), 0);
+        ck_assert_uint_gt(node_usage(node).encoded_bytes_most, 2000000);
+        ck_assert_uint_le(node_usage(node).encoded_bytes_most, 3000000);
+        end();
+}
+END_TEST
+
 static void spoil_bundle(void (*spoil)(const char *folder, const char *name, uint64_t at),
                          uint64_t at)
 {
@@ -641,6 +663,7 @@ int main(void)
         tcase_add_test(tcase, neighbours_are_read_together_and_others_apart);
         tcase_add_test(tcase, pieces_are_read_alone);
         tcase_add_test(tcase, bundles_that_wait_for_an_encoder_all_get_there);
+        tcase_add_test(tcase, memory_of_encoded_bundles_has_a_cap);
         tcase_add_test(tcase, encoded_objects_come_back_whole_and_in_pieces);
         tcase_add_test(tcase, a_flipped_bit_is_corrupt_and_harms_no_neighbour);
         tcase_add_test(tcase, a_shorter_bundle_is_a_miss);
