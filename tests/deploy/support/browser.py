@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import Any
 
-PATIENCE_S = 60
+PATIENCE_S = 30
 PROGRAM = shutil.which("chromium")
 # Quiet: nothing but the page may use the network, and the sandbox refuses root.
 ARGUMENTS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
