@@ -118,17 +118,18 @@ static int poll_once(struct rdma_connection *connection)
 
 void rdma_queue_poll(struct rdma_connection *connection)
 {
-        int n = 0, now;
+        int n = 0, now, n_max;
 
         if (!connection->cq)
                 return;
+        n_max = connection->cq->cqe; /* the queue goes when the connection breaks */
         /* Asked for before the last look: what comes after it rings. */
         if (ibv_req_notify_cq(connection->cq, 0)) {
                 rdma_connection_break(connection, RDMA_END_DEVICE, "asking for a completion event");
                 return;
         }
         /* Behind as many as the queue holds is only what will ring: others have their turn. */
-        while (n <= connection->cq->cqe && (now = poll_once(connection)) > 0) {
+        while (n <= n_max && (now = poll_once(connection)) > 0) {
                 n += now;
                 rdma_queue_pump(connection);
         }
