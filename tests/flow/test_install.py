@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 BUILD = pathlib.Path(os.environ["BUILD_ROOT"])
-THRESHOLD = 30  # tenths of the exposure that systemd-analyze prints
+THRESHOLD = 25  # tenths of the exposure that systemd-analyze prints
 
 
 def run(*command, **more):

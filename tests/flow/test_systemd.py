@@ -38,13 +38,14 @@ STORY = r"""#!/bin/bash
 say() { echo "$1=${*:2}"; }
 of() { systemctl show kvtierd -p "$1" --value; }
 
+systemd-sysusers /opt/kvtier/kvtier.sysusers
 systemctl start kvtierd
 say started "$?" "$(of ActiveState)"
 say status "$(of StatusText)"
 say ready "$(curl -s http://127.0.0.1:9464/readyz)"
 say engine "$(grep '^kvtier_tier_recovered{tier="nvme"}' <(curl -s http://127.0.0.1:9464/metrics))"
 uid=$(stat -c %u "/proc/$(of MainPID)")
-say root "$([ "$uid" = 0 ] && echo yes || echo no)"
+say user "$(stat -c %U "/proc/$(of MainPID)")"
 say socket "$(stat -c '%F %a %u' /run/kvtier/kvtierd.sock | sed "s/ $uid\$/ own/")"
 say pool "$(stat -Lc '%s %a %u' /var/lib/kvtier/pool | sed "s/ $uid\$/ own/")"
 say capabilities "$(grep CapEff "/proc/$(of MainPID)/status" | cut -f 2)"
@@ -95,6 +96,7 @@ class Service(unittest.TestCase):
         (cls.folder / "units/story.target").write_text("[Unit]\nRequires=story.service\n")
         (cls.folder / "etc/kvtierd.conf").write_text(CONFIG)
         shutil.copy(BINARY, cls.folder / "opt/kvtierd")
+        shutil.copy(ROOT / "deploy/kvtier.sysusers", cls.folder / "opt")
         (cls.folder / "opt/story").write_text(STORY)
         (cls.folder / "opt/story").chmod(0o755)
         cls.boot()
@@ -139,7 +141,7 @@ class Service(unittest.TestCase):
         self.assertNotIn("io_uring is", self.journal)
 
     def test_its_files_are_its_own(self):
-        self.assertEqual(self.seen["root"], "no")
+        self.assertEqual(self.seen["user"], "kvtier")
         self.assertEqual(self.seen["socket"], "socket 660 own")
         self.assertEqual(self.seen["pool"], f"{64 << 20} 600 own")
 
