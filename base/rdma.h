@@ -67,7 +67,8 @@ enum rdma_result {
         RDMA_RESULT_TIMEOUT,     /* its deadline passed; the connection ends if it had begun */
         RDMA_RESULT_REFUSED,     /* by the peer's device: outside of what is granted */
         RDMA_RESULT_BROKEN,      /* the connection ended */
-        RDMA_RESULT_UNSUPPORTED, /* the device has no windows, and whole_regions is off */
+        RDMA_RESULT_UNSUPPORTED, /* the device has no windows, and whole_regions is off; or it
+                                    cannot reach the region, a dma-buf */
         RDMA_RESULT_FULL,        /* no window is to be had now */
 };
 

@@ -120,6 +120,13 @@ int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, voi
         abort();
 }
 
+int rdma_region_new_dmabuf(struct rdma_region **ret_region, struct rdma_port *port,
+                           const struct rdma_dmabuf *dmabuf, void *base, size_t length,
+                           struct why *why)
+{
+        abort();
+}
+
 int rdma_region_free(struct rdma_region *region)
 {
         return 0;

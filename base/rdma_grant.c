@@ -283,6 +283,18 @@ static void open_whole_regions(struct rdma_grant *grant)
         become_held(grant);
 }
 
+/* A dma-buf's region is there for some devices only. */
+static bool has_regions(const struct rdma_grant *grant)
+{
+        const struct rdma_connection *connection = grant->connection;
+        size_t device = (size_t)(connection->device - connection->port->devices);
+
+        for (uint32_t i = 0; i < grant->options.n_extents; i++)
+                if (!grant->extents[i].region->mrs[device])
+                        return false;
+        return true;
+}
+
 /* Helper. */
 static void run_bind(struct job *job)
 {
@@ -291,6 +303,8 @@ static void run_bind(struct job *job)
 
         if (connection->state != RDMA_CONNECTION_OPEN) {
                 give_up(grant, RDMA_RESULT_BROKEN);
+        } else if (!has_regions(grant)) {
+                give_up(grant, RDMA_RESULT_UNSUPPORTED);
         } else if (!connection->device->has_windows) {
                 if (connection->port->options.whole_regions)
                         open_whole_regions(grant);

@@ -23,6 +23,21 @@
 int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, void *base,
                     size_t length);
 
+/* Memory of another device of this machine, as that exports it: a dma-buf. */
+struct rdma_dmabuf {
+        int fd;          /* the caller's, and not needed any more afterwards */
+        uint64_t offset; /* of the region in it */
+};
+
+/*
+ * The same of such memory, which the processor need not be able to reach; @base is what @dmabuf
+ * has at its offset, as its device calls it. Through a device that cannot register it nothing
+ * is granted (RDMA_RESULT_UNSUPPORTED). 0; RDMA_E_ABSENT: no device can; negative; with @why.
+ */
+int rdma_region_new_dmabuf(struct rdma_region **ret_region, struct rdma_port *port,
+                           const struct rdma_dmabuf *dmabuf, void *base, size_t length,
+                           struct why *why);
+
 /* 0, or RDMA_E_BUSY: a grant or transfer still uses it. NULL is fine. */
 int rdma_region_free(struct rdma_region *region);
 

@@ -130,7 +130,7 @@ struct rdma_region {
         uint8_t *base;
         size_t length;
         uint32_t n_users;                     /* owner */
-        struct ibv_mr *mrs[RDMA_DEVICES_MAX]; /* one a device */
+        struct ibv_mr *mrs[RDMA_DEVICES_MAX]; /* one a device; NULL: it cannot reach it */
 };
 
 /* What a completion belongs to: the kind stands in the low bits of wr_id. */

@@ -195,10 +195,14 @@ bool rdma_extent_is_valid(const struct rdma_extent *extent, const struct rdma_po
 
 static bool is_valid(const struct rdma_transfer *transfer)
 {
+        const struct rdma_port *port = transfer->connection->port;
+        size_t device = (size_t)(transfer->connection->device - port->devices);
+
         if (!transfer->n_pieces || transfer->n_pieces > RDMA_PIECES_MAX || !transfer->timeout_ns)
                 return false;
         for (uint32_t i = 0; i < transfer->n_pieces; i++)
-                if (!rdma_extent_is_valid(&transfer->pieces[i].local, transfer->connection->port))
+                if (!rdma_extent_is_valid(&transfer->pieces[i].local, port) ||
+                    !transfer->pieces[i].local.region->mrs[device])
                         return false;
         return true;
 }

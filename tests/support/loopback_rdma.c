@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -85,6 +86,8 @@ struct rdma_region {
         struct rdma_port *port;
         uint8_t *base;
         size_t length;
+        uint8_t *bytes; /* of a dma-buf: what is mapped of it, and where the region is there */
+        uint64_t offset;
         uint32_t n_users;
 };
 
@@ -525,14 +528,55 @@ int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, voi
         return 0;
 }
 
+/* The other side reaches the bytes through a mapping of them. */
+int rdma_region_new_dmabuf(struct rdma_region **ret_region, struct rdma_port *port,
+                           const struct rdma_dmabuf *dmabuf, void *base, size_t length,
+                           struct why *why)
+{
+        uint64_t mapped = dmabuf->offset + length;
+        uint8_t *bytes;
+        int r;
+
+        if (getenv("LOOPBACK_NO_DMABUF")) {
+                why_set(why, "RDMA device loopback cannot register the memory of other devices "
+                             "(dma-buf)");
+                return RDMA_E_ABSENT;
+        }
+        bytes = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, dmabuf->fd, 0);
+        if (bytes == MAP_FAILED) {
+                why_set(why, "%s", strerror(errno));
+                return -errno;
+        }
+        r = rdma_region_new(ret_region, port, base, length);
+        if (r) {
+                munmap(bytes, mapped);
+                return r;
+        }
+        (*ret_region)->bytes = bytes;
+        (*ret_region)->offset = dmabuf->offset;
+        return 0;
+}
+
 int rdma_region_free(struct rdma_region *region)
 {
         if (region && region->n_users)
                 return RDMA_E_BUSY;
         if (region)
                 __atomic_fetch_sub(&region->port->stats.regions, 1, __ATOMIC_RELAXED);
+        if (region && region->bytes)
+                munmap(region->bytes, region->offset + region->length);
         free(region);
         return 0;
+}
+
+static uint64_t place_of(const struct rdma_extent *extent)
+{
+        const struct rdma_region *region = extent->region;
+        uint8_t *address = extent->address;
+
+        if (region->bytes)
+                address = region->bytes + region->offset + (address - region->base);
+        return (uintptr_t)address;
 }
 
 static void tell_grant(void *object)
@@ -542,7 +586,7 @@ static void tell_grant(void *object)
 
         for (uint32_t i = 0; i < grant->options.n_extents; i++)
                 places[i] = (struct rdma_place){
-                        .address = (uintptr_t)grant->extents[i].address,
+                        .address = place_of(&grant->extents[i]),
                         .length = grant->extents[i].length,
                         .key = i + 1,
                 };
