@@ -49,13 +49,15 @@ void kvt__arenas_init(struct kvt__arena_list *ret_arenas)
 {
         TAILQ_INIT(&ret_arenas->queue);
         ret_arenas->device = NULL;
+        ret_arenas->foreign = NULL;
 }
 
 void kvt__mapping_unref(struct kvt__mapping *mapping)
 {
         if (atomic_fetch_sub_explicit(&mapping->refs, 1, memory_order_acq_rel) != 1)
                 return;
-        munmap(mapping->base, mapping->bytes);
+        if (!mapping->is_foreign)
+                munmap(mapping->base, mapping->bytes);
         free(mapping);
 }
 
@@ -118,7 +120,7 @@ int kvt__arena_announce(struct kvt__arena_list *arenas, uint32_t id, uint64_t by
                         uint32_t numa_node, int fd, struct why *why)
 {
         struct kvt__arena *arena = find_inode(arenas, id, fd);
-        void *base;
+        void *base = NULL;
         int r;
 
         if (arena && arena->mapping->bytes == bytes) {
@@ -129,15 +131,19 @@ int kvt__arena_announce(struct kvt__arena_list *arenas, uint32_t id, uint64_t by
                 why_set(why, "arena %u is announced twice", id);
                 return err_raise(-EPROTO);
         }
-        r = kvt__map_sealed(&base, fd, bytes, PROT_READ | PROT_WRITE, ARENA_SEALS, "an arena", why);
+        r = arenas->foreign ? 0
+                            : kvt__map_sealed(&base, fd, bytes, PROT_READ | PROT_WRITE, ARENA_SEALS,
+                                              "an arena", why);
         if (r)
                 return r;
-        arena = arena_new(id, base, bytes, numa_node, fd);
+        arena = arena_new(id, arenas->foreign ? arenas->foreign : base, bytes, numa_node, fd);
         if (!arena) {
-                munmap(base, bytes);
+                if (!arenas->foreign)
+                        munmap(base, bytes);
                 why_set(why, "out of memory");
                 return err_raise(-ENOMEM);
         }
+        arena->mapping->is_foreign = arenas->foreign;
         TAILQ_INSERT_TAIL(&arenas->queue, arena, link);
         if (arenas->device)
                 tell(arenas->device, arena);

@@ -36,13 +36,15 @@ TAILQ_HEAD(kvt__arena_queue, kvt__arena);
 struct kvt__arena_list {
         struct kvt__arena_queue queue;
         const struct kvt__page_device *device; /* is told of each arena; or NULL */
+        void *foreign; /* of a session whose only arena is a GPU's memory: where; else NULL */
 };
 
 void kvt__arenas_init(struct kvt__arena_list *ret_arenas);
 
 /*
  * Maps the arena behind @fd, which stays the caller's, or finds it mapped already. 0, or
- * a negative errno with the reason in @why: not sealed, of another size, not mappable.
+ * a negative errno with the reason in @why: not sealed, of another size, not mappable. It is not
+ * mapped where the list has foreign memory: then it is that.
  */
 int kvt__arena_announce(struct kvt__arena_list *arenas, uint32_t id, uint64_t bytes,
                         uint32_t numa_node, int fd, struct why *why);

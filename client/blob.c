@@ -224,9 +224,11 @@ enum kvt_status kvt_blob_put(struct kvt_session *session, const struct kvt_blob 
                              const void *bytes, uint64_t length)
 {
         struct kvt_object object;
-        enum kvt_status status =
-                bytes ? kvt_blob_reserve(session, blob, length, &object) : KVT_INVALID;
+        enum kvt_status status;
 
+        if (session && session->arenas.foreign)
+                return KVT_UNSUPPORTED;
+        status = bytes ? kvt_blob_reserve(session, blob, length, &object) : KVT_INVALID;
         if (status != KVT_OK)
                 return status;
         status = kvt_write(&object, 0, bytes, length);
@@ -401,6 +403,8 @@ enum kvt_status kvt_blob_get(struct kvt_session *session, const struct kvt_blob 
         if (!given || !ret_length || !ret_tokens || (capacity && !buffer) ||
             kvt__copy_sized(&blob, sizeof(blob), given))
                 return KVT_INVALID;
+        if (session && session->arenas.foreign)
+                return KVT_UNSUPPORTED;
         blob.size = sizeof(blob);
         *ret_length = 0;
         *ret_tokens = 0;

@@ -113,6 +113,8 @@ enum kvt_status kvt_verify(struct kvt_session *session, const struct kvt_object 
                 return KVT_INVALID;
         if (kvt__is_forked(session))
                 return KVT_FORKED;
+        if (session->arenas.foreign)
+                return KVT_UNSUPPORTED;
         status = get_checksums(session, object->lease, &list);
         if (status != KVT_OK)
                 return status;

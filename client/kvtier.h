@@ -196,6 +196,25 @@ struct kvt_layout {
 #define KVT_DEFAULT_SECRET "/etc/kvtier/secret"
 
 /*
+ * A remote session's buffer in memory of the caller's that the processor does not reach, a
+ * GPU's: kvt_cuda_export() fills it in. The fabric then moves the bytes between that memory and
+ * the daemon's, past this node's host memory. What differs:
+ *   - segments of leases have addresses of that GPU: kvt_write(), kvt_read() and host copies are
+ *     not for them; kvt_blob_put(), kvt_blob_get() and kvt_verify() are KVT_UNSUPPORTED; page
+ *     maps take views on the same GPU only (kvt_cuda_register() first)
+ *   - kvt_open() is KVT_UNSUPPORTED, with the reason, where no RDMA device can register it
+ *   - the memory has to stay until kvt_close() has returned; fd may be closed after kvt_open()
+ */
+struct kvt_dmabuf {
+        size_t size;
+        void *base;      /* as the GPU calls it */
+        uint64_t bytes;  /* a multiple of 4 KiB */
+        uint64_t offset; /* of base in the dma-buf */
+        int32_t fd;
+        uint32_t reserved;
+};
+
+/*
  * kvt_options.flags: this process does not know what all shards hold. Its layout names
  * all groups, and rows for the shards it knows: perhaps none (a scheduler; page_bytes 0
  * says that nothing is known), perhaps its own (a worker). The rest comes from the other
@@ -230,6 +249,8 @@ struct kvt_options {
         const char *secret;    /* remote: file with a line "DOMAIN SECRET"; NULL: what the
                                   environment's KVTIER_SECRET names, or KVT_DEFAULT_SECRET */
         uint64_t buffer_bytes; /* remote: rounded up to 4 KiB; 0: 256 MiB */
+        /* remote: the buffer is this memory; NULL: it is the host's */
+        const struct kvt_dmabuf *dmabuf;
 };
 
 /*

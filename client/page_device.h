@@ -29,7 +29,7 @@
 #include "client/kvtier.h"
 #include "client/page_copy.h"
 
-#define KVT__PAGE_DEVICE_VERSION 1u
+#define KVT__PAGE_DEVICE_VERSION 2u
 #define KVT__PLACE_HOST          UINT32_MAX /* of a group: the copier's */
 
 /* An arena as it is mapped here. Whoever holds a reference may use the addresses. */
@@ -39,6 +39,7 @@ struct kvt__mapping {
         uint64_t bytes;
         uint32_t arena_id;
         uint32_t numa_node; /* UINT32_MAX: not bound */
+        bool is_foreign;    /* the caller's memory, of a GPU: a remote session's buffer */
 };
 
 enum kvt__page_end {

@@ -316,6 +316,25 @@ void kvt__page_map_unref(struct kvt_page_map *map)
 
 /* ---- public ---- */
 
+/* Nobody but its own GPU copies from and to a buffer in a GPU's memory. */
+static int check_reach(struct kvt_session *session, const struct kvt_page_map *map,
+                       const struct layout *layout, struct why *why)
+{
+        const struct kvt__page_device *device = kvt__session_device(session);
+        void *buffer = session->arenas.foreign;
+        uint32_t place = KVT__PLACE_HOST;
+        int r = buffer && device ? device->place(device->context, buffer, 1, &place, why) : 0;
+
+        if (r < 0)
+                return r;
+        for (uint32_t i = 0; i < map->n_groups && buffer; i++)
+                if (map->groups[i].place == KVT__PLACE_HOST || map->groups[i].place != place)
+                        return refuse_group(why, layout, map->groups[i].group, map->groups[i].shard,
+                                            "it does not lie on the GPU that has the session's "
+                                            "buffer");
+        return 0;
+}
+
 static enum kvt_status map_new(struct kvt_session *session, const struct kvt_page_group *groups,
                                uint32_t n_groups, struct kvt_page_map **ret_map, struct why *why)
 {
@@ -339,6 +358,8 @@ static enum kvt_status map_new(struct kvt_session *session, const struct kvt_pag
                 r = kvt__page_map_build(&map, layout, groups, n_groups, why);
         if (!r)
                 r = kvt__page_map_place(map, layout, kvt__session_device(session), why);
+        if (!r)
+                r = check_reach(session, map, layout, why);
         if (!r && kvt__copier_start(session)) {
                 why_set(why, "no thread to copy pages");
                 r = -ENOMEM;

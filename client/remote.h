@@ -4,7 +4,8 @@
  * libkvtier-rdma.so, which is loaded when a session names an rdma:// address, stands between
  * the library and the daemon. It gives the library one end of a socket pair, on which all looks
  * as if the daemon were here: a presence table, one arena (the buffer of the session), extents
- * in it. client/rdma/bridge.h says how.
+ * in it. client/rdma/bridge.h says how. An arena that is a dma-buf is announced by its fd, for the
+ * library to know it again: it is not mapped.
  *
  * So calls, leases, deadlines, page maps and devices are the same code for both, and an engine
  * that never asks for RDMA loads none of it. Any thread; a bridge belongs to one session.
@@ -15,17 +16,19 @@
 
 #include "base/error.h"
 
-#define KVT__REMOTE_VERSION 2u
+#define KVT__REMOTE_VERSION 3u
 #define KVT__REMOTE_SYMBOL  "kvt__remote_ops"
 #define KVT__REMOTE_SCHEME  "rdma://"
 
 struct kvt__bridge;
+struct kvt_dmabuf;
 
 struct kvt__bridge_options {
-        const char *address;   /* host:port, or host */
-        const char *secret;    /* path: base/rdma_secret.h */
-        uint64_t buffer_bytes; /* a multiple of 4 KiB */
-        const char *source;    /* address of this node to connect from; NULL: as routes say */
+        const char *address;             /* host:port, or host */
+        const char *secret;              /* path: base/rdma_secret.h */
+        uint64_t buffer_bytes;           /* a multiple of 4 KiB */
+        const struct kvt_dmabuf *dmabuf; /* the buffer; its fd is copied; NULL: host memory */
+        const char *source; /* address of this node to connect from; NULL: as routes say */
 };
 
 /* The module exports one of these. */

@@ -265,6 +265,21 @@ static enum kvt_status set_address(struct kvt_session *session, const char *path
 #define BUFFER_BYTES (UINT64_C(256) << 20)
 #define BUFFER_UNIT  UINT64_C(4096)
 
+/* The buffer in memory of a GPU: NULL, or what is wrong with it. */
+static const char *take_dmabuf(struct kvt_dmabuf *ret_dmabuf, const struct kvt_dmabuf *given)
+{
+        if (kvt__copy_sized(ret_dmabuf, sizeof(*ret_dmabuf), given))
+                return "kvt_dmabuf.size is not set, or the struct is of a newer version";
+        if (!ret_dmabuf->base || ret_dmabuf->fd < 0 || ret_dmabuf->reserved)
+                return "kvt_dmabuf has no base or fd, or reserved is set";
+        if (!ret_dmabuf->bytes || ret_dmabuf->bytes % BUFFER_UNIT)
+                return "kvt_dmabuf.bytes is not a multiple of 4 KiB";
+        if (((uintptr_t)ret_dmabuf->base ^ ret_dmabuf->offset) % BUFFER_UNIT ||
+            ret_dmabuf->offset > UINT64_MAX - ret_dmabuf->bytes)
+                return "kvt_dmabuf.offset is not where its base can be";
+        return NULL;
+}
+
 /* The daemon of another node: the module stands between. */
 static enum kvt_status open_bridge(struct kvt_session *session, const struct kvt_options *options,
                                    struct why *why)
@@ -278,8 +293,16 @@ static enum kvt_status open_bridge(struct kvt_session *session, const struct kvt
                 .buffer_bytes = options->buffer_bytes ? options->buffer_bytes : BUFFER_BYTES,
                 .source = secure_getenv("KVTIER_RDMA_SOURCE"),
         };
+        struct kvt_dmabuf dmabuf;
+        const char *fault = options->dmabuf ? take_dmabuf(&dmabuf, options->dmabuf) : NULL;
         int r;
 
+        if (fault)
+                return fail(KVT_INVALID, why, fault);
+        if (options->dmabuf) {
+                bridge.dmabuf = &dmabuf;
+                session->arenas.foreign = dmabuf.base;
+        }
         if (bridge.buffer_bytes > UINT64_MAX - BUFFER_UNIT)
                 return fail(KVT_INVALID, why, "kvt_options.buffer_bytes is too large");
         bridge.buffer_bytes = (bridge.buffer_bytes + BUFFER_UNIT - 1) / BUFFER_UNIT * BUFFER_UNIT;
@@ -503,6 +526,8 @@ static enum kvt_status open_session(struct kvt_session **ret_session,
                             "kvt_options.size is not set, or the struct is of a newer version");
         if (options.flags & ~OPEN_FLAGS)
                 return fail(KVT_UNSUPPORTED, why, "kvt_options.flags has unknown bits");
+        if (options.dmabuf && !is_remote(options.socket))
+                return fail(KVT_INVALID, why, "kvt_options.dmabuf is for remote sessions");
         session = session_new();
         if (!session)
                 return fail(KVT_NO_MEMORY, why, "out of memory");

@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/thread.h"
+#include "client/kvtier.h"
 #include "client/rdma/bridge.h"
 #include "proto/remote.h"
 #include "proto/status.h"
@@ -334,6 +335,31 @@ static void turn(struct kvt__bridge *bridge)
                 bridge_beat(bridge);
 }
 
+static int register_buffer(struct kvt__bridge *bridge, struct why *why)
+{
+        int r = rdma_region_new(&bridge->region, bridge->port, bridge->base, bridge->bytes);
+
+        if (r)
+                why_set(why,
+                        "a buffer of %llu bytes cannot be registered: %s: is RLIMIT_MEMLOCK large "
+                        "enough?",
+                        (unsigned long long)bridge->bytes, strerror(-r));
+        return r;
+}
+
+static int register_dmabuf(struct kvt__bridge *bridge, struct why *why)
+{
+        struct rdma_dmabuf dmabuf = {.fd = bridge->arena_fd, .offset = bridge->dmabuf_offset};
+        struct why reason = {""};
+        int r = rdma_region_new_dmabuf(&bridge->region, bridge->port, &dmabuf, bridge->base,
+                                       bridge->bytes, &reason);
+
+        if (r)
+                why_set(why, "a buffer of %llu bytes in a GPU's memory cannot be registered: %s",
+                        (unsigned long long)bridge->bytes, reason.text);
+        return r == RDMA_E_ABSENT ? -ENOTSUP : r;
+}
+
 static int open_port(struct kvt__bridge *bridge, struct why *why)
 {
         struct rdma_port_options options = {
@@ -348,14 +374,9 @@ static int open_port(struct kvt__bridge *bridge, struct why *why)
 
         if (r)
                 return r < 0 ? r : -ENOTSUP;
-        r = rdma_region_new(&bridge->region, bridge->port, bridge->base, bridge->bytes);
-        if (r) {
-                why_set(why,
-                        "a buffer of %llu bytes cannot be registered: %s: is RLIMIT_MEMLOCK large "
-                        "enough?",
-                        (unsigned long long)bridge->bytes, strerror(-r));
+        r = bridge->is_dmabuf ? register_dmabuf(bridge, why) : register_buffer(bridge, why);
+        if (r)
                 rdma_port_close(steal_ptr(bridge->port));
-        }
         return r;
 }
 
@@ -402,7 +423,7 @@ static void bridge_free(struct kvt__bridge *bridge)
         }
         rooms_deinit(&bridge->rooms);
         presence_table_free(bridge->table);
-        if (bridge->base)
+        if (bridge->base && !bridge->is_dmabuf)
                 munmap(bridge->base, bridge->bytes);
         close_fdp(&bridge->arena_fd);
         close_fdp(&bridge->wake_fd);
@@ -475,6 +496,20 @@ static int make_buffer(struct kvt__bridge *bridge, uint64_t bytes, struct why *w
         return 0;
 }
 
+static int take_dmabuf(struct kvt__bridge *bridge, const struct kvt_dmabuf *dmabuf, struct why *why)
+{
+        bridge->arena_fd = fcntl(dmabuf->fd, F_DUPFD_CLOEXEC, 0);
+        if (bridge->arena_fd < 0) {
+                why_set(why, "kvt_dmabuf.fd: %s", strerror(errno));
+                return -errno;
+        }
+        bridge->is_dmabuf = true;
+        bridge->dmabuf_offset = dmabuf->offset;
+        bridge->base = dmabuf->base;
+        bridge->bytes = dmabuf->bytes;
+        return 0;
+}
+
 static int make_parts(struct kvt__bridge *bridge)
 {
         static const uint8_t no_boot_id[16];
@@ -532,7 +567,9 @@ static int bridge_open(struct kvt__bridge **ret_bridge, const struct kvt__bridge
                 r = rdma_address_parse(&bridge->source, options->source, 0, why);
         if (!r)
                 r = rdma_secret_load(&bridge->secret, options->secret, why);
-        if (!r)
+        if (!r && options->dmabuf)
+                r = take_dmabuf(bridge, options->dmabuf, why);
+        else if (!r)
                 r = make_buffer(bridge, options->buffer_bytes, why);
         if (!r)
                 r = make_parts(bridge);

@@ -83,9 +83,11 @@ struct kvt__bridge {
         struct rdma_secret_file secret;
         struct sockaddr_storage source; /* ss_family 0: as the routes say */
         uint8_t id[RDMA_ID_BYTES];
-        uint8_t *base;
+        uint8_t *base; /* as whoever copies calls it */
         uint64_t bytes;
         int arena_fd;
+        bool is_dmabuf; /* the caller's, and nothing of it is touched here */
+        uint64_t dmabuf_offset;
         uint32_t arena_id;
         int wake_fd;
         pthread_t thread;

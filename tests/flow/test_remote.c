@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -354,7 +355,8 @@ END_TEST
 
 /* ---- no room ---- */
 
-static struct kvt_session *open_small(uint64_t buffer_bytes)
+static enum kvt_status open_with(struct kvt_session **ret_session, uint64_t buffer_bytes,
+                                 const struct kvt_dmabuf *dmabuf, char why[256])
 {
         struct kvt_group groups[] = {
                 {.name = "chunk",
@@ -372,11 +374,18 @@ static struct kvt_session *open_small(uint64_t buffer_bytes)
                                       .socket = address,
                                       .layout = &layout,
                                       .buffer_bytes = buffer_bytes,
+                                      .dmabuf = dmabuf,
                                       .connect_timeout_ns = FLOW_TIMEOUT_NS};
+
+        return kvt_open(ret_session, &options, why, 256);
+}
+
+static struct kvt_session *open_small(uint64_t buffer_bytes)
+{
         struct kvt_session *session;
         char why[256];
 
-        ck_assert_msg(kvt_open(&session, &options, why, sizeof(why)) == KVT_OK, "%s", why);
+        ck_assert_msg(open_with(&session, buffer_bytes, NULL, why) == KVT_OK, "%s", why);
         return session;
 }
 
@@ -463,6 +472,41 @@ START_TEST(a_member_without_room_in_the_buffer_costs_the_set_nothing)
         wait_for(session, kvt_release(session, &call, objects, n_held, &id), &id);
         expect_nothing_held();
         kvt_close(session);
+        stop();
+}
+END_TEST
+
+/* What stands for a dma-buf is host memory: devices that take those refuse it, soft-RoCE takes
+   none, and says so; the loopback takes it. */
+START_TEST(a_dmabuf_is_the_buffer_or_refused_by_the_name_of_the_device)
+{
+        struct kvt_dmabuf dmabuf = {
+                .size = sizeof(dmabuf), .bytes = MIB, .offset = 8192, .fd = memfd_create("m", 0)};
+        struct kvt_session *session;
+        char why[256] = "";
+        enum kvt_status status;
+        uint8_t *base;
+
+        start(NULL);
+        ck_assert(!ftruncate(dmabuf.fd, MIB + 8192));
+        base = mmap(NULL, MIB + 8192, PROT_READ | PROT_WRITE, MAP_SHARED, dmabuf.fd, 0);
+        ck_assert_ptr_ne(base, MAP_FAILED);
+        dmabuf.base = base + 8192;
+        status = open_with(&session, 0, &dmabuf, why);
+        close(dmabuf.fd);
+        if (getenv("KVTIER_REMOTE_HOST")) {
+                ck_assert_int_eq(status, KVT_UNSUPPORTED);
+                ck_assert_msg(strstr(why, "RDMA device rxe"), "%s", why);
+                ck_assert_msg(strstr(why, "(dma-buf)"), "%s", why);
+        } else {
+                ck_assert_msg(status == KVT_OK, "%s", why);
+                ck_assert_int_eq(flow_put(session, 1, 1, 70000, 0), KVT_OK);
+                ck_assert_int_eq(flow_get(session, 1, 1, 1, NULL), KVT_OK);
+                ck_assert_int_eq(flow_put(session, 2, 1, MIB + 1, 0), KVT_TOO_LARGE);
+                expect_nothing_held();
+                kvt_close(session);
+        }
+        munmap(base, MIB + 8192);
         stop();
 }
 END_TEST
@@ -837,6 +881,7 @@ int main(int argc, char **argv)
                 a_match_shows_what_was_looked_for,
                 an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else,
                 a_member_without_room_in_the_buffer_costs_the_set_nothing,
+                a_dmabuf_is_the_buffer_or_refused_by_the_name_of_the_device,
                 bytes_come_once_and_before_the_commit,
                 no_more_is_fetched_at_once_than_may_be_leased,
                 a_place_that_is_not_granted_ends_the_session_and_no_other,
