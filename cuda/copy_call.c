@@ -35,6 +35,15 @@ static enum kvt_cuda_strategy pick(struct gpu *gpu, const struct kvt_cuda_copy *
         return strategy;
 }
 
+/* Segments of a session are all in one kind of memory. */
+static bool is_foreign(const struct gpu *gpu, const struct kvt__page_list *list)
+{
+        struct registry_extent extent;
+
+        registry_find(gpu->kit.registry, (uintptr_t)list->segments[0].address, &extent);
+        return extent.is_foreign;
+}
+
 static enum kvt_status copy_on(struct cuda *cuda, struct gpu *gpu, const struct kvt_cuda_copy *copy,
                                const struct kvt__page_list *list, cu_stream stream)
 {
@@ -42,6 +51,8 @@ static enum kvt_status copy_on(struct cuda *cuda, struct gpu *gpu, const struct 
         bool is_lost;
         cu_result error = cuda_enter(&cuda->driver, gpu->context, &mode);
 
+        if (!error && !copy->is_store && gpu->slot_kit.flushes && is_foreign(gpu, list))
+                error = cuda->driver.flush_remote(CU_FLUSH_CONTEXT, CU_FLUSH_TO_OWNER);
         if (!error) {
                 error = copy_list(gpu, list, copy->is_store, pick(gpu, copy, list), stream);
                 cuda_leave(&cuda->driver, mode);

@@ -55,6 +55,7 @@ static int start(struct cuda_driver *driver, const char *path, struct why *why)
                 return err_raise(-ENOTSUP);
         }
         find_batch(driver);
+        *(void **)(&driver->export_range) = dlsym(driver->library, "cuMemGetHandleForAddressRange");
         return 0;
 }
 

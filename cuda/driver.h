@@ -51,6 +51,9 @@ enum {
         CU_ATTRIBUTE_PCI_DEVICE = 34,
         CU_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
         CU_ATTRIBUTE_PCI_DOMAIN = 50,
+        CU_ATTRIBUTE_REMOTE_FLUSH = 117, /* bits: CU_REMOTE_FLUSH_HOST */
+        CU_ATTRIBUTE_REMOTE_ORDER = 118, /* CU_REMOTE_ORDER_OWNER or above: no flush is needed */
+        CU_ATTRIBUTE_DMABUF = 124,
         CU_ATTRIBUTE_MPS_ENABLED = 133,
         CU_ATTRIBUTE_HOST_NUMA_ID = 134,
 };
@@ -70,6 +73,11 @@ enum {
 #define CU_HOST_REGISTER_DEVICEMAP 2u
 #define CU_HOST_ALLOC_PORTABLE     1u
 #define CU_HOST_ALLOC_DEVICEMAP    2u
+#define CU_REMOTE_FLUSH_HOST       1 /* by flush_remote */
+#define CU_REMOTE_ORDER_OWNER      100
+#define CU_FLUSH_CONTEXT           0   /* what was written to the current context's memory */
+#define CU_FLUSH_TO_OWNER          100 /* is seen there */
+#define CU_RANGE_DMABUF            1
 #define CU_CAPTURE_THREAD_LOCAL    1 /* graphs that other threads capture are not this one's */
 
 /* CUmemcpyAttributes: how the copies of a batch see their sources. */
@@ -108,6 +116,9 @@ struct cu_copy_attributes {
         call(host_free, cuMemFreeHost, (void *base))                                               \
         call(allocate, cuMemAlloc_v2, (cu_address *ret_address, size_t bytes))                     \
         call(release, cuMemFree_v2, (cu_address address))                                          \
+        call(address_range, cuMemGetAddressRange_v2,                                               \
+             (cu_address *ret_base, size_t *ret_bytes, cu_address address))                        \
+        call(flush_remote, cuFlushGPUDirectRDMAWrites, (int target, int scope))                    \
         call(copy, cuMemcpyAsync,                                                                  \
              (cu_address to, cu_address from, size_t bytes, cu_stream stream))                     \
         call(stream_create, cuStreamCreateWithPriority,                                            \
@@ -134,6 +145,9 @@ struct cu_copy_attributes {
 typedef cu_result (*cu_copy_batch)(cu_address *to, cu_address *from, size_t *bytes, size_t n,
                                    struct cu_copy_attributes *attributes, size_t *first_of,
                                    size_t n_attributes, size_t *ret_failed, cu_stream stream);
+/* cuMemGetHandleForAddressRange, which 11.7 brought. */
+typedef cu_result (*cu_export_range)(void *ret_handle, cu_address base, size_t bytes, int kind,
+                                     uint64_t flags);
 typedef cu_result (*cu_find_function)(const char *symbol, void **ret_function, int version,
                                       uint64_t flags, int *ret_status);
 
@@ -142,9 +156,10 @@ typedef cu_result (*cu_find_function)(const char *symbol, void **ret_function, i
 #define CUDA_DRIVER_VARIABLE      "KVT_CUDA_DRIVER"
 
 struct cuda_driver {
-        void *library; /* of dlopen() */
-        int version;   /* 13000 for CUDA 13.0 */
-        cu_copy_batch copy_batch; /* NULL: the driver has none */
+        void *library;                /* of dlopen() */
+        int version;                  /* 13000 for CUDA 13.0 */
+        cu_copy_batch copy_batch;     /* NULL: the driver has none */
+        cu_export_range export_range; /* NULL: likewise */
 #define CUDA_DRIVER_MEMBER(member, symbol, arguments) cu_result(*member) arguments;
         CUDA_DRIVER_CALLS(CUDA_DRIVER_MEMBER)
 #undef CUDA_DRIVER_MEMBER

@@ -93,7 +93,11 @@ static void load_kernels(struct gpu *gpu)
         const struct cuda_driver *driver = gpu->kit.driver;
         const void *image = kernel_image();
 
-        gpu->slot_kit = (struct slot_kit){.driver = driver, .blocks = gpu->kit.blocks};
+        gpu->slot_kit = (struct slot_kit){
+                .driver = driver,
+                .blocks = gpu->kit.blocks,
+                .flushes = attribute(gpu, CU_ATTRIBUTE_REMOTE_ORDER) < CU_REMOTE_ORDER_OWNER,
+        };
         if (!image || driver->module_load(&gpu->module, image)) {
                 gpu->module = NULL;
                 return;

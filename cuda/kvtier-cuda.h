@@ -99,6 +99,22 @@ KVT_API enum kvt_status kvt_cuda_register(struct kvt_session *session,
  */
 KVT_API void kvt_cuda_unregister(struct kvt_session *session);
 
+/*
+ * Memory of a GPU as a dma-buf, by which an RDMA device reaches it: for kvt_options.dmabuf of a
+ * remote session, whose bytes then go between that memory and the other node, past this node's
+ * host memory. [@base, @base + @bytes) lies in one allocation, anywhere. @driver: as
+ * kvt_cuda_options.driver. The fd in *ret_dmabuf is the caller's to close; the memory has to stay
+ * as long as the session. Copies that libkvtier-cuda makes see what has come by RDMA; who reads
+ * leases with kernels of his own has to see to that (cuFlushGPUDirectRDMAWrites).
+ *
+ * KVT_OK; KVT_UNSUPPORTED: the driver or the GPU cannot; KVT_UNAVAILABLE: no driver, no GPU, or it
+ * fails; KVT_INVALID: no memory of a GPU, or more than an allocation. The reason in words goes to
+ * @ret_why (may be NULL), at most @why_bytes with the NUL.
+ */
+KVT_API enum kvt_status kvt_cuda_export(const char *driver, void *base, uint64_t bytes,
+                                        struct kvt_dmabuf *ret_dmabuf, char *ret_why,
+                                        size_t why_bytes);
+
 #define KVT_CUDA_STORE 0 /* index of a direction: from the GPU to the arena */
 #define KVT_CUDA_LOAD  1
 

@@ -171,7 +171,7 @@ static const struct registry_extent *find_extent(struct lane *lane, uint64_t add
 static bool is_registered(struct lane *lane, const struct kvt__page_list *list)
 {
         /* Arenas come and go: what is cached is of the job before. */
-        lane->extent = (struct registry_extent){0, 0, 0, false};
+        lane->extent = (struct registry_extent){0, 0, 0, false, false};
         return registry_covers(lane->kit.registry, list);
 }
 
@@ -371,6 +371,7 @@ struct slot_pair lane_find(struct lane *lane, const uint8_t *arena, uint64_t byt
                 .bytes = bytes < in_extent ? bytes : in_extent,
                 .extent = extent->start,
                 .is_registered = extent->is_registered,
+                .is_foreign = extent->is_foreign,
         };
 }
 

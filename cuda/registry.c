@@ -162,6 +162,8 @@ static void forget_piece(struct registry *registry, struct arena *arena, uint32_
         if (state != REGISTERED)
                 return;
         registry->counts.registered_bytes -= bytes;
+        if (arena->mapping->is_foreign)
+                return;
         pthread_mutex_unlock(&registry->lock);
         registry->driver.host_unregister(piece_base(registry, arena, i));
         pthread_mutex_lock(&registry->lock);
@@ -217,9 +219,14 @@ void registry_map(struct registry *registry, struct kvt__mapping *mapping)
         }
         arena->mapping = mapping;
         arena->n_pieces = (uint32_t)n;
+        for (uint32_t i = 0; i < n && mapping->is_foreign; i++)
+                arena->pieces[i] =
+                        (struct piece){REGISTERED, (uintptr_t)piece_base(registry, arena, i)};
         pthread_mutex_lock(&registry->lock);
         TAILQ_INSERT_TAIL(&registry->arenas, arena, link);
         registry->counts.mapped_bytes += mapping->bytes;
+        if (mapping->is_foreign)
+                registry->counts.registered_bytes += mapping->bytes;
         pthread_cond_signal(&registry->work);
         pthread_mutex_unlock(&registry->lock);
 }
@@ -241,7 +248,7 @@ void registry_find(struct registry *registry, uint64_t address, struct registry_
         uint64_t piece = registry->options.piece_bytes;
         struct arena *arena;
 
-        *ret_extent = (struct registry_extent){address, address + 1, address, false};
+        *ret_extent = (struct registry_extent){address, address + 1, address, false, false};
         pthread_mutex_lock(&registry->lock);
         TAILQ_FOREACH(arena, &registry->arenas, link) {
                 uint64_t base = (uintptr_t)arena->mapping->base;
@@ -251,6 +258,7 @@ void registry_find(struct registry *registry, uint64_t address, struct registry_
                         continue;
                 ret_extent->start = ret_extent->there = base + i * piece;
                 ret_extent->end = ret_extent->start + piece_bytes(registry, arena, i);
+                ret_extent->is_foreign = arena->mapping->is_foreign;
                 ret_extent->is_registered = arena->pieces[i].state == REGISTERED;
                 if (ret_extent->is_registered)
                         ret_extent->there = arena->pieces[i].there;

@@ -6,6 +6,9 @@
  * map() takes a reference of the mapping over and unmap() has it given back, once its pieces
  * are unregistered: in this order, whatever the rest of the process does. After lose() nothing
  * is unregistered or given back any more: something of the GPU's might still write there.
+ * An arena in memory of a GPU (kvt__mapping.is_foreign) counts as registered, and nothing is done
+ * for that: page maps of its session are on the same GPU.
+ *
  * Every function from any thread; the lock is never held over a call of the driver's.
  */
 #pragma once
@@ -33,6 +36,7 @@ struct registry_extent {
         uint64_t start, end;
         uint64_t there; /* what the GPU calls @start */
         bool is_registered;
+        bool is_foreign; /* memory of a GPU */
 };
 
 struct registry_counts {

@@ -83,6 +83,7 @@ void slot_begin(struct slot *slot, enum kvt_cuda_strategy strategy, bool is_stor
                 slot->bytes_max = slot->staging_bytes;
         slot->extent = 0;
         slot->is_registered = true;
+        slot->is_foreign = false;
         slot->n_runs = slot->n_spans = 0;
 }
 
@@ -149,6 +150,7 @@ bool slot_add_span(struct slot *slot, const struct slot_pair *pair, uint64_t off
 
         slot->extent = pair->extent;
         slot->is_registered = slot->is_registered && pair->is_registered;
+        slot->is_foreign = slot->is_foreign || pair->is_foreign;
         return is_added;
 }
 
@@ -181,6 +183,7 @@ uint64_t slot_add(struct slot *slot, const struct slot_pair *pair)
                 return 0;
         slot->extent = pair->extent;
         slot->is_registered = slot->is_registered && pair->is_registered;
+        slot->is_foreign = slot->is_foreign || pair->is_foreign;
         slot->bytes += bytes;
         return bytes;
 }
@@ -310,8 +313,12 @@ static cu_result issue_staged_load(struct slot *slot, cu_event after)
 
 static cu_result issue(struct slot *slot, cu_event after)
 {
-        cu_result error;
+        cu_result error = 0;
 
+        if (slot->is_foreign && !slot->is_store && slot->kit->flushes)
+                error = slot->kit->driver->flush_remote(CU_FLUSH_CONTEXT, CU_FLUSH_TO_OWNER);
+        if (error)
+                return error;
         if (slot->strategy == KVT_CUDA_STAGED)
                 return slot->is_store ? issue_staged_store(slot, after)
                                       : issue_staged_load(slot, after);

@@ -28,6 +28,7 @@ struct slot_kit {
         cu_function encode_tiles, decode_tiles;
         uint32_t blocks;
         int priority; /* of streams */
+        bool flushes; /* what an RDMA device wrote is not seen by later copies of itself */
 };
 
 /* A run of the arena that a staging buffer is copied to or from. */
@@ -64,6 +65,7 @@ struct slot {
         uint64_t extent; /* of the last pair */
         bool is_recorded;
         bool is_registered; /* all of the arena's side */
+        bool is_foreign;    /* some of it: memory of a GPU, which an RDMA device writes to */
         uint32_t n_runs;
         uint32_t n_spans;
         struct slot_span spans[SLOT_SPANS_MAX];
@@ -76,6 +78,7 @@ struct slot_pair {
         uint64_t bytes;
         uint64_t extent; /* of the arena: a copy may not leave what was registered at once */
         bool is_registered;
+        bool is_foreign;
 };
 
 /*

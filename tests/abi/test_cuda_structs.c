@@ -38,6 +38,14 @@ static const struct member members[] = {
         MEMBER(kvt_cuda_options, piece_bytes, 48),
         BYTES(kvt_cuda_options, 56),
 
+        MEMBER(kvt_dmabuf, size, 0),
+        MEMBER(kvt_dmabuf, base, 8),
+        MEMBER(kvt_dmabuf, bytes, 16),
+        MEMBER(kvt_dmabuf, offset, 24),
+        MEMBER(kvt_dmabuf, fd, 32),
+        MEMBER(kvt_dmabuf, reserved, 36),
+        BYTES(kvt_dmabuf, 40),
+
         MEMBER(kvt_cuda_counts, bytes, 0),
         MEMBER(kvt_cuda_counts, runs, 8),
         MEMBER(kvt_cuda_counts, jobs, 16),

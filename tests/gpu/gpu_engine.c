@@ -31,7 +31,10 @@ static unsigned count_groups(const struct shape *shape)
         return n;
 }
 
-struct kvt_session *gpu_engine_session(const struct shape *shape, const char *socket)
+enum kvt_status gpu_engine_remote_session(struct kvt_session **ret_session,
+                                          const struct shape *shape, const char *address,
+                                          const struct kvt_dmabuf *dmabuf, char *ret_why,
+                                          size_t why_bytes)
 {
         static const uint8_t engine_id[16] = {7};
         struct kvt_group groups[SHAPE_GROUPS_MAX] = {{0}};
@@ -41,13 +44,12 @@ struct kvt_session *gpu_engine_session(const struct shape *shape, const char *so
                                     .groups = groups,
                                     .n_groups = count_groups(shape)};
         struct kvt_options options = {.size = sizeof(options),
-                                      .socket = socket,
+                                      .socket = address,
                                       .program = "gpu",
                                       .layout = &layout,
                                       .engine_id = engine_id,
-                                      .connect_timeout_ns = FLOW_TIMEOUT_NS};
-        struct kvt_session *session = NULL;
-        char why[256] = "";
+                                      .connect_timeout_ns = FLOW_TIMEOUT_NS,
+                                      .dmabuf = dmabuf};
 
         for (unsigned i = 0; i < layout.n_groups; i++) {
                 const struct shape_group *group = &shape->groups[i];
@@ -58,8 +60,17 @@ struct kvt_session *gpu_engine_session(const struct shape *shape, const char *so
                                                .window_tokens = group->window_tokens,
                                                .page_bytes = shape_page_bytes(group)};
         }
-        ck_assert_msg(kvt_open(&session, &options, why, sizeof(why)) == KVT_OK, "%s: %s",
-                      shape->name, why);
+        return kvt_open(ret_session, &options, ret_why, why_bytes);
+}
+
+struct kvt_session *gpu_engine_session(const struct shape *shape, const char *socket)
+{
+        struct kvt_session *session = NULL;
+        char why[256] = "";
+
+        ck_assert_msg(gpu_engine_remote_session(&session, shape, socket, NULL, why, sizeof(why)) ==
+                              KVT_OK,
+                      "%s: %s", shape->name, why);
         return session;
 }
 

@@ -40,6 +40,11 @@ struct gpu_engine {
 void gpu_daemon_init(struct daemon_fixture *fixture, const struct daemon_options *options);
 
 struct kvt_session *gpu_engine_session(const struct shape *shape, const char *socket);
+/* The same with a daemon elsewhere and the buffer @dmabuf; may be refused. */
+enum kvt_status gpu_engine_remote_session(struct kvt_session **ret_session,
+                                          const struct shape *shape, const char *address,
+                                          const struct kvt_dmabuf *dmabuf, char *ret_why,
+                                          size_t why_bytes);
 /*
  * With poisoned memory. @session is of gpu_engine_session(); @options NULL: it has its device
  * already, by an engine on another GPU; else the engine closes it.

@@ -376,8 +376,9 @@ static int attribute_of(int attribute)
 {
         static const struct {
                 int attribute, value;
-        } known[] = {{1, 1024}, {2, 1024},  {10, 32}, {16, 132}, {19, 1}, {39, 2048}, {40, 3},
-                     {41, 1},   {75, 9},    {76, 0},  {91, 0},   {99, 1}, {113, 1},   {134, 0}};
+        } known[] = {{1, 1024}, {2, 1024}, {10, 32}, {16, 132}, {19, 1}, {39, 2048},
+                     {40, 3},   {41, 1},   {75, 9},  {76, 0},   {91, 0}, {99, 1},
+                     {113, 1},  {117, 1},  {118, 0}, {124, 1},  {134, 0}};
 
         if (attribute >= 0 && attribute < ATTRIBUTES_MAX && attribute_is_set[attribute])
                 return attributes[attribute];

@@ -3,9 +3,11 @@
  * The fake driver's memory. A device allocation is two mappings: one without access, whose
  * address is the device pointer, and the bytes.
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/support/fake_cuda_state.h"
 
@@ -242,6 +244,43 @@ CU(cuMemGetAddressRange_v2, (uint64_t *ret_base, size_t *ret_bytes, uint64_t add
         if (ret_bytes)
                 *ret_bytes = range->bytes;
         return fake_leave(FAKE_CUDA_OK);
+}
+
+/* From now on the bytes are those of a file, which stands for the dma-buf: of the last export. */
+static int share(uint8_t *bytes_at, size_t bytes)
+{
+        int fd = memfd_create("fake-dmabuf", MFD_CLOEXEC);
+
+        if (fd < 0 || ftruncate(fd, (off_t)bytes) ||
+            pwrite(fd, bytes_at, bytes, 0) != (ssize_t)bytes ||
+            mmap(bytes_at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+                    MAP_FAILED)
+                fake_misuse("no memory to share");
+        return fd;
+}
+
+CU(cuMemGetHandleForAddressRange,
+   (void *ret_handle, uint64_t base, size_t bytes, int kind, uint64_t flags))
+{
+        int result = fake_enter(__func__, FAKE_CONTEXT);
+        struct fake_range *range;
+
+        if (result)
+                return result;
+        range = fake_range_of(base, 1);
+        if (base % PAGE || bytes % PAGE || !bytes || kind != 1 || flags || !range ||
+            !range->is_device ||
+            bytes > (range->bytes + PAGE - 1) / PAGE * PAGE - (base - range->base))
+                return fake_leave(FAKE_CUDA_INVALID_VALUE);
+        *(int *)ret_handle = share(range->bytes_at + (base - range->base), bytes);
+        return fake_leave(FAKE_CUDA_OK);
+}
+
+CU(cuFlushGPUDirectRDMAWrites, (int target, int scope))
+{
+        int result = fake_enter(__func__, FAKE_CONTEXT);
+
+        return result ? result : fake_leave(FAKE_CUDA_OK);
 }
 
 /* ---- host memory ---- */

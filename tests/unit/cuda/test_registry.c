@@ -304,6 +304,32 @@ START_TEST(what_never_began_lets_go_of_all)
 }
 END_TEST
 
+START_TEST(memory_of_a_gpu_counts_as_registered_and_the_driver_is_not_asked)
+{
+        struct kvt__mapping mapping = mapping_at(1 << 24, 2 * PIECE, UINT32_MAX);
+        struct registry_counts counts;
+
+        mapping.is_foreign = true;
+        registry_map(registry, &mapping);
+        ck_assert_int_eq(registry_start(registry, 0, -1), 0);
+        for (uint64_t at = 1 << 24; at < (1 << 24) + 2 * PIECE; at += PIECE) {
+                struct registry_extent extent = find(at);
+
+                ck_assert(extent.is_registered && extent.is_foreign);
+                ck_assert_uint_eq(extent.there, at);
+        }
+        registry_count(registry, &counts);
+        ck_assert_uint_eq(counts.registered_bytes, 2 * PIECE);
+        registry_unmap(registry, &mapping);
+        wait_for(&driver.n_let_go, 1);
+        registry_count(registry, &counts);
+        ck_assert_uint_eq(counts.registered_bytes, 0);
+        registry_close(registry, SECOND);
+        ck_assert_uint_eq(driver.n_registered, 0);
+        ck_assert_uint_eq(driver.n_unregistered, 0);
+}
+END_TEST
+
 START_TEST(a_list_is_covered_when_all_of_its_segments_are)
 {
         static struct kvt__page_group group = {.page_bytes = MIB, .stored_bytes = MIB};
@@ -346,6 +372,7 @@ int main(void)
         tcase_add_test(tcase, a_driver_that_hangs_does_not_hang_the_close);
         tcase_add_test(tcase, after_a_loss_nothing_is_given_back);
         tcase_add_test(tcase, what_never_began_lets_go_of_all);
+        tcase_add_test(tcase, memory_of_a_gpu_counts_as_registered_and_the_driver_is_not_asked);
         tcase_add_test(tcase, a_list_is_covered_when_all_of_its_segments_are);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
