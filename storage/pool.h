@@ -28,7 +28,7 @@
 #include "base/error.h"
 
 #define POOL_NAME_MAX        128u
-#define POOL_OBJECT_MAX      (64u << 20) /* bytes of one object */
+#define POOL_OBJECT_MAX      (64u << 20) /* bytes of one object: an OSD takes 90 MiB at once */
 #define POOL_BUFFERS_MAX     512u        /* of one put */
 #define POOL_LIST_MAX        1000u       /* names of one list */
 #define POOL_DEADLINE_MAX_MS 600000u

@@ -350,6 +350,7 @@ static void submit(struct flush *flush)
                 remote_busy(remote);
                 return;
         }
+        segment->was_refused = true;
         remote->flush_at = uv_now(remote->loop) + REMOTE_RETRY_MS;
         end_flush(flush);
 }
@@ -396,7 +397,7 @@ static void work(struct remote *remote)
         if (!remote->is_urgent && !segment->is_sealed && !TAILQ_NEXT(segment, link) &&
             remote->flush_at > uv_now(remote->loop) && !remote->is_closing)
                 return;
-        if (segment->was_tried && remote->flush_at > uv_now(remote->loop))
+        if ((segment->was_tried || segment->was_refused) && remote->flush_at > uv_now(remote->loop))
                 return;
         start_flush(remote, segment);
 }

@@ -19,7 +19,8 @@ struct remote_segment {
         uint64_t ordinal;
         uint64_t end_sequence; /* pending records of the index below it are in it */
         bool is_sealed;
-        bool was_tried;
+        bool was_tried;   /* it may be there */
+        bool was_refused; /* it is not: the pool did not take the put at all */
 };
 
 /* Records that are announced together: pending in the index by the same changes as what

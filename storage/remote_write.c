@@ -133,6 +133,7 @@ static void seal(struct remote_put *put)
         TAILQ_REMOVE(&remote->open_puts, put, link);
         remote->n_open_puts--;
         TAILQ_INSERT_TAIL(&remote->ready_puts, put, link);
+        remote_wake(remote);
 }
 
 static void on_linger(uv_timer_t *timer)
