@@ -51,6 +51,8 @@
 #define REMOTE_POLL_MS_DEFAULT       2000u
 #define REMOTE_QUEUE_DEPTH_DEFAULT   16u
 #define REMOTE_ENCODED_BYTES_DEFAULT (128u << 20)
+#define REMOTE_RETRY_MS_DEFAULT      1000u
+#define REMOTE_SEGMENTS_DEFAULT      64u
 #define REMOTE_HEARTBEAT_S_DEFAULT   60u
 
 struct remote_options {
@@ -67,6 +69,8 @@ struct remote_options {
         uint64_t write_bytes_per_s;
         uint32_t queue_depth;   /* gets, puts and removes in flight, each; 0: the default */
         uint64_t encoded_bytes; /* memory for stored forms on their way out; 0: the default */
+        uint32_t retry_ms;      /* after trouble, at first; 0: the default */
+        uint32_t segments_max;  /* of our journal; then it is compacted; 0: the default */
         const char *host;       /* this node's name for people; NULL: gethostname() */
         /* Something that a person should know; may be NULL. */
         void (*on_notice)(void *user, const char *text);

@@ -27,7 +27,7 @@ static void open_breaker(struct remote *remote)
 
         remote->is_open = true;
         remote->counts.breaker_opened++;
-        remote->retry_ms = REMOTE_RETRY_MS;
+        remote->retry_ms = remote->options.retry_ms;
         remote->probe_at = uv_now(remote->loop) + remote->retry_ms;
         remote_notice(remote,
                       "the pool is out of reach (%s): its objects are misses until it "

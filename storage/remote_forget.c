@@ -326,7 +326,7 @@ static void on_removed(struct pool_remove *remove, int result)
         release_forgets(remote, bundle);
         if (result && result != -ENOENT) {
                 bundle->state = REMOTE_BUNDLE_GOING;
-                bundle->not_before = uv_now(remote->loop) + REMOTE_RETRY_MS;
+                bundle->not_before = uv_now(remote->loop) + remote->options.retry_ms;
         } else {
                 remote_index_number_key(key, REMOTE_INDEX_CONDEMNED, bundle->number);
                 database_changes_delete(&changes, key, sizeof(key));
@@ -389,7 +389,7 @@ void remote_start_removes(struct remote *remote)
                     bundle->not_before > now)
                         continue;
                 if (start_remove(remote, bundle))
-                        bundle->not_before = now + REMOTE_RETRY_MS;
+                        bundle->not_before = now + remote->options.retry_ms;
         }
         remote_retry_soon(remote);
 }

@@ -294,7 +294,7 @@ static void finish_segment(struct flush *flush)
                                    : uv_now(remote->loop) + remote->options.linger_ms;
         if (remote->pool->ops.hint)
                 remote->pool->ops.hint(remote->pool);
-        if (remote->next_segment - remote->first_segment > REMOTE_SEGMENTS_MAX)
+        if (remote->next_segment - remote->first_segment > remote->options.segments_max)
                 remote_compact(remote);
 }
 
@@ -313,7 +313,7 @@ static void on_put(struct pool_put *put, int result)
                 submit(flush);
         } else if (result && !(result == -EEXIST && segment->was_tried)) {
                 segment->was_tried = true;
-                remote->flush_at = uv_now(remote->loop) + REMOTE_RETRY_MS;
+                remote->flush_at = uv_now(remote->loop) + remote->options.retry_ms;
                 remote->is_urgent = false;
                 remote_release_forgets(remote);
                 remote_end_appends(remote, result);
@@ -351,7 +351,7 @@ static void submit(struct flush *flush)
                 return;
         }
         segment->was_refused = true;
-        remote->flush_at = uv_now(remote->loop) + REMOTE_RETRY_MS;
+        remote->flush_at = uv_now(remote->loop) + remote->options.retry_ms;
         end_flush(flush);
 }
 
@@ -374,7 +374,7 @@ static void start_flush(struct remote *remote, struct remote_segment *segment)
         struct flush *flush = calloc(1, sizeof(*flush));
 
         if (!flush) {
-                remote->flush_at = uv_now(remote->loop) + REMOTE_RETRY_MS;
+                remote->flush_at = uv_now(remote->loop) + remote->options.retry_ms;
                 return;
         }
         flush->remote = remote;

@@ -213,6 +213,10 @@ static int take_options(struct remote *remote, const struct remote_options *opti
                 own->heartbeat_s = REMOTE_HEARTBEAT_S_DEFAULT;
         if (!own->poll_ms)
                 own->poll_ms = REMOTE_POLL_MS_DEFAULT;
+        if (!own->retry_ms)
+                own->retry_ms = REMOTE_RETRY_MS_DEFAULT;
+        if (!own->segments_max)
+                own->segments_max = REMOTE_SEGMENTS_DEFAULT;
         if (!own->encoded_bytes)
                 own->encoded_bytes = REMOTE_ENCODED_BYTES_DEFAULT;
         if (!own->queue_depth)

@@ -42,11 +42,8 @@
 #define REMOTE_GET_BYTES    (16u << 20) /* of neighbours read together */
 #define REMOTE_GAP_BYTES    (64u << 10) /* between neighbours */
 #define REMOTE_CHANGES_MAX  8192u       /* of the index, not acknowledged; then TIER_E_PAUSED */
-#define REMOTE_RETRY_MS     1000u
-#define REMOTE_NO_SPACE_MS  5000u
 #define REMOTE_RETRY_MS_MAX 30000u
 #define REMOTE_FAILURES_MAX 4u         /* in a row: the breaker opens */
-#define REMOTE_SEGMENTS_MAX 64u        /* of our journal; then it is compacted */
 #define REMOTE_REPLACED_MAX (1u << 15) /* remembered; a snapshot has them in one segment */
 
 struct remote;
@@ -73,9 +70,9 @@ struct remote {
         uv_idle_t turn;    /* what callbacks may not do from inside a call */
         uv_timer_t linger; /* of bundles */
         uv_timer_t poll;
-        uv_idle_t slice;  /* of a segment that is obeyed, or of what a damaged index had */
+        uv_idle_t slice;           /* of a segment that is obeyed, or of what a damaged index had */
         struct recovery *recovery; /* the latter */
-        uv_timer_t retry; /* removes, journal, probes, heartbeats, bandwidth */
+        uv_timer_t retry;          /* removes, journal, probes, heartbeats, bandwidth */
         uint32_t n_handles;
         uint32_t n_busy; /* pool requests, works and changes of the index that go on */
         bool is_recovered, is_rebuilding, is_closing, is_broken, is_paused, is_full;

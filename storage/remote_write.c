@@ -18,8 +18,9 @@
 #include "storage/encoding.h"
 #include "storage/remote_tier.h"
 
-#define TRIES_MAX   8u
-#define NUMBER_SKIP 256u /* after a number that was taken */
+#define TRIES_MAX        8u
+#define NO_SPACE_RETRIES 5u   /* as long as that many others nothing is stored */
+#define NUMBER_SKIP      256u /* after a number that was taken */
 
 /* An object on its way. */
 struct item {
@@ -442,7 +443,7 @@ static void hold_writes(struct remote *remote)
 
         if (remote->no_space_until <= now)
                 remote_notice(remote, "the pool is full: nothing is stored there for a while");
-        remote->no_space_until = now + REMOTE_NO_SPACE_MS;
+        remote->no_space_until = now + NO_SPACE_RETRIES * remote->options.retry_ms;
 }
 
 /* What became of it is unknown, and it may still arrive; or its number was taken. */

@@ -87,6 +87,7 @@ struct pool_fixture *nodes_at(const char *folder, uint32_t n)
                         .linger_ms = 1,
                         .poll_ms = 5,
                         .deadline_ms = 5000,
+                        .retry_ms = 100,
                         .host = "a-node",
                         .on_notice = on_notice,
                         .user = node,

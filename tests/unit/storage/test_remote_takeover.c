@@ -14,15 +14,21 @@ static struct pool_fixture *fixture;
 static struct node *gone, *taker, *other;
 static uint64_t later_s; /* the taker's wall clock is ahead by so much */
 
-static void begin(void)
+static void begin_with(uint32_t deadline_ms)
 {
         fixture = nodes_new(3);
         gone = &fixture->nodes[0];
         taker = &fixture->nodes[1];
+        taker->options.deadline_ms = deadline_ms;
         other = &fixture->nodes[2];
         for (uint32_t i = 0; i < 3; i++)
                 node_open(fixture, i);
         later_s = 1000;
+}
+
+static void begin(void)
+{
+        begin_with(5000);
 }
 
 static void end(void)
@@ -210,7 +216,7 @@ START_TEST(a_collection_ends_when_the_pool_does_not_answer)
                 .user = &collection,
         };
 
-        begin();
+        begin_with(300);
         fill(objects);
         die(options.node);
         options.loop = &taker->driver.loop;
