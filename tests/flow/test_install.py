@@ -98,7 +98,8 @@ class Installed(unittest.TestCase):
 
     def test_commands_library_and_completion_are_there(self):
         for name in ["kvtierd", "kvtier.h", "kvtier.pc", "libkvtier.a", "kvtier-cuda.h",
-                     "kvtier-cuda.pc", "METRICS.md"]:
+                     "kvtier-cuda.pc", "METRICS.md", "OPERATIONS.md", "kvtier.rules.yml",
+                     "kvtier.json"]:
             self.only(name)
         self.assertEqual(
             {path.parent.name for path in self.root.rglob("kvtierctl")}, {"bin", "completions"}
