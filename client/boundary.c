@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/session.h"
+#include "proto/layout_span.h"
 
 /* Cells whose objects are wanted, a bit each. */
 struct wanted {
@@ -38,7 +39,7 @@ static bool set_wanted(struct wanted *wanted, const struct kvt__needs *needs,
                         return false;
                 for (uint16_t group = 0; group < needs->n_groups; group++) {
                         uint16_t n = needs->groups[group].n_shards;
-                        uint16_t shard = kvt__shard_of(query->shards[i], n, needs->most_shards);
+                        uint16_t shard = layout_shard_of(query->shards[i], n, needs->most_shards);
                         int cell = kvt__needs_cell(needs, group, shard);
 
                         if (cell >= 0)

@@ -311,13 +311,3 @@ int kvt__layout_complete(struct layout *ret_layout, const struct kvt__layout_enc
         }
         return err_raise(-EINVAL);
 }
-
-uint16_t kvt__layout_shards(const struct layout *layout)
-{
-        uint16_t most = 1;
-
-        for (uint16_t i = 0; i < layout->n_groups; i++)
-                if (layout->groups[i].n_shards > most)
-                        most = layout->groups[i].n_shards;
-        return most;
-}

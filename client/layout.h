@@ -37,8 +37,6 @@ int kvt__layout_complete(struct layout *ret_layout, const struct kvt__layout_enc
                          const uint8_t *encoding, size_t length, const struct digest *id,
                          struct why *why);
 
-/* Most shards of any group. */
-uint16_t kvt__layout_shards(const struct layout *layout);
 
 /*
  * Copies a struct that begins with `size` from a caller of perhaps another version: what

@@ -70,15 +70,6 @@ void kvt__needs_init(struct kvt__needs *ret_needs, const struct layout *layout);
 /* The cell of (group, shard), or -1 when there is none. */
 int kvt__needs_cell(const struct kvt__needs *needs, uint16_t group, uint16_t shard);
 
-/*
- * Which of a group's @n shards lies where shard @shard of the group with @most lies: a group
- * of fewer shards has each of them on neighbours.
- */
-static inline uint16_t kvt__shard_of(uint16_t shard, uint16_t n, uint16_t most)
-{
-        return (uint16_t)((uint32_t)shard * n / most);
-}
-
 /* The first of the chunks that boundary @boundaries needs of @part, counted from 1. */
 static inline uint32_t kvt__part_begin(const struct kvt__part *part, uint32_t boundaries)
 {

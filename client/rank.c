@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/layout.h"
 #include "client/session.h"
+#include "proto/layout_span.h"
 
 void kvt__rank_init(struct kvt__rank *ret_rank, const struct layout *layout, uint32_t rank,
                     uint32_t n_ranks)
@@ -8,7 +9,7 @@ void kvt__rank_init(struct kvt__rank *ret_rank, const struct layout *layout, uin
         *ret_rank = (struct kvt__rank){
                 .rank = rank,
                 .n_ranks = n_ranks ? n_ranks : 1,
-                .most_shards = kvt__layout_shards(layout),
+                .most_shards = layout_most_shards(layout),
                 .n_groups = layout->n_groups,
         };
         for (uint16_t i = 0; i < layout->n_groups; i++)
@@ -26,7 +27,7 @@ static bool holds(const struct kvt_session *session, uint32_t rank, uint16_t n, 
         if (end == first)
                 end = first + 1;
         for (uint32_t i = first; i < end; i++)
-                if (kvt__shard_of(session->shards[i], n, session->rank.most_shards) == shard)
+                if (layout_shard_of(session->shards[i], n, session->rank.most_shards) == shard)
                         return true;
         return false;
 }

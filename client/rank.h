@@ -2,7 +2,7 @@
 /*
  * Which rank of this node stores what. The shards of the node are dealt to its ranks in
  * order, neighbours together; a group of fewer shards than the most has each of them on
- * neighbouring ranks (client/need.h). What several ranks hold, each of them could store:
+ * neighbouring ranks (proto/layout_span.h). What several ranks hold, each of them could store:
  * they take turns, one boundary after the other. Set at open; any thread.
  */
 #pragma once

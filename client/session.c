@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/thread.h"
 #include "client/session.h"
+#include "proto/layout_span.h"
 #include "proto/message.h"
 
 #define BEAT_NS_MIN   UINT64_C(50000000)
@@ -333,12 +334,13 @@ static bool is_remote(const char *socket)
 static enum kvt_status set_shards(struct kvt_session *session, const struct kvt_options *options,
                                   struct why *why)
 {
+        struct layout_span span;
         struct layout layout;
         uint16_t n;
 
         if (layout_decode_partial(&layout, session->asked.bytes, session->asked.length, why))
                 return KVT_INVALID;
-        n = kvt__layout_shards(&layout);
+        n = layout_most_shards(&layout);
         if (options->shards ? !options->n_shards || options->n_shards > LAYOUT_SHARDS_MAX
                             : options->n_shards)
                 return fail(KVT_INVALID, why, "shards and n_shards do not fit together");
@@ -354,6 +356,8 @@ static enum kvt_status set_shards(struct kvt_session *session, const struct kvt_
         session->n_shards = n;
         for (uint16_t i = 0; i < n; i++)
                 session->shards[i] = options->shards ? options->shards[i] : i;
+        layout_span_init(&span, &layout, session->shards, n);
+        session->spans_nodes = !layout_span_is_whole(&span);
         return KVT_OK;
 }
 

@@ -59,6 +59,7 @@ struct kvt_session {
         uint8_t engine_id[16];
         uint16_t *shards;
         uint16_t n_shards;
+        bool spans_nodes; /* other shards of the engine are elsewhere */
         struct kvt__rank rank;
         uint32_t open_flags; /* KVT_OPEN_* */
         struct kvt__layout_encoding asked;
@@ -144,6 +145,9 @@ void kvt__receive(struct kvt_session *session);
 
 /* client/answer.c: a RESULT or GRANTED that passed message_check(). Under the lock. */
 void kvt__answer(struct kvt_session *session, const void *packet);
+
+/* client/answer.c: FOUND and FORGET that passed message_check(). Under the lock. */
+void kvt__answer_found(struct kvt_session *session, const struct wire_header *header);
 
 /* client/recent.c's answer to RECENT that passed message_check(). Under the lock. */
 void kvt__answer_recent(struct kvt_session *session, const struct wire_recent *recent);
