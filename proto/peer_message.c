@@ -162,6 +162,53 @@ static int check_offer(struct check *check)
         return r;
 }
 
+static int check_find(struct check *check)
+{
+        int r = take(check, "fixed part", 1, sizeof(struct peer_find) - sizeof(*check->header));
+
+        if (!r && !check->header->n_items)
+                return invalid(check, "n_items is 0, expected a digest");
+        return r ? r : take(check, "digests", check->header->n_items, sizeof(struct digest));
+}
+
+/* No shard beyond the last. */
+static bool are_shards(const uint64_t shards[LAYOUT_SPAN_WORDS], uint32_t n_shards)
+{
+        for (uint32_t i = 0; i < LAYOUT_SPAN_WORDS; i++) {
+                uint32_t n = n_shards > 64 * i ? n_shards - 64 * i : 0;
+
+                if (n < 64 && shards[i] >> n)
+                        return false;
+        }
+        return true;
+}
+
+static int check_found(struct check *check)
+{
+        const struct peer_found *found = (const void *)check->packet;
+        const struct peer_found_bits *bits = (const void *)(found + 1);
+        uint32_t n = check->header->n_items;
+        int r = take(check, "fixed part", 1, sizeof(*found) - sizeof(*check->header));
+
+        if (r)
+                return r;
+        if (found->n_banks > PEER_BANKS_MAX || found->n_shards > LAYOUT_SHARDS_MAX)
+                return invalid(check, "n_banks is %u, n_shards %u, expected at most %u, %u",
+                               found->n_banks, found->n_shards, PEER_BANKS_MAX, LAYOUT_SHARDS_MAX);
+        if (!found->n_shards != !n || !found->n_banks != !n)
+                return invalid(check, "%u items of %u banks for %u shards", n, found->n_banks,
+                               found->n_shards);
+        if (!are_shards(found->shards, found->n_shards))
+                return invalid(check, "shards beyond the last of %u", found->n_shards);
+        if (n > WIRE_MESSAGE_MAX)
+                return invalid(check, "n_items is %u", n);
+        r = take(check, "records", n * found->n_banks, sizeof(*bits));
+        for (uint32_t i = 0; !r && i < n * found->n_banks; i++)
+                if (bits[i].resident & ~bits[i].present)
+                        r = invalid(check, "record %u: resident, and not present", i);
+        return r;
+}
+
 static int check_kind(struct check *check)
 {
         switch (check->header->kind) {
@@ -173,8 +220,12 @@ static int check_kind(struct check *check)
                 return take(check, "leases", check->header->n_items, sizeof(uint64_t));
         case PEER_CANCEL:
                 return check->header->n_items ? invalid(check, "n_items is not 0") : 0;
+        case PEER_FIND:
+                return check_find(check);
+        case PEER_FOUND:
+                return check_found(check);
         default:
-                return invalid(check, "kind is %u, expected 1 to 4", check->header->kind);
+                return invalid(check, "kind is %u, expected 1 to 6", check->header->kind);
         }
 }
 
@@ -268,13 +319,39 @@ int peer_add_offer(struct peer_builder *builder, const struct peer_offer_item *i
         return 0;
 }
 
-int peer_add_lease(struct peer_builder *builder, uint64_t lease)
+static int add_item(struct peer_builder *builder, const void *item, size_t bytes)
 {
-        if (!has_room(builder, sizeof(lease)))
+        if (!has_room(builder, bytes))
                 return PEER_MESSAGE_E_FULL;
-        append(builder, &lease, sizeof(lease));
+        append(builder, item, bytes);
         header_of(builder)->n_items++;
         return 0;
+}
+
+int peer_add_lease(struct peer_builder *builder, uint64_t lease)
+{
+        return add_item(builder, &lease, sizeof(lease));
+}
+
+int peer_add_digest(struct peer_builder *builder, const struct digest *digest)
+{
+        return add_item(builder, digest, sizeof(*digest));
+}
+
+int peer_add_found(struct peer_builder *builder, const struct peer_found_bits *bits,
+                   uint32_t n_banks)
+{
+        return add_item(builder, bits, n_banks * sizeof(*bits));
+}
+
+uint32_t peer_find_max(uint32_t n_banks)
+{
+        uint32_t asked = (WIRE_MESSAGE_MAX - (uint32_t)sizeof(struct peer_find)) /
+                         (uint32_t)sizeof(struct digest);
+        uint32_t found = (WIRE_MESSAGE_MAX - (uint32_t)sizeof(struct peer_found)) /
+                         (n_banks * (uint32_t)sizeof(struct peer_found_bits));
+
+        return asked < found ? asked : found;
 }
 
 /* ---- reading ---- */
@@ -332,4 +409,14 @@ int peer_next_lease(struct peer_cursor *cursor, uint64_t *ret_lease)
         cursor->left--;
         memcpy(ret_lease, next(cursor, sizeof(*ret_lease)), sizeof(*ret_lease));
         return 0;
+}
+
+const struct digest *peer_find_digests(const struct peer_find *find)
+{
+        return (const void *)(find + 1);
+}
+
+const struct peer_found_bits *peer_found_bits(const struct peer_found *found)
+{
+        return (const void *)(found + 1);
 }

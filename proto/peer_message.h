@@ -10,6 +10,8 @@
  *            are leased, and open for READ at its places until RELEASE or the connection's end
  *   RELEASE  reader: has read them, or does not want them
  *   CANCEL   reader: the server answers CANCELLED for what it has not answered yet
+ *   FIND     reader: which shards of this engine are there, and of each boundary which cells?
+ *   FOUND    server: that, at once
  *
  * Cells count from 0 in the order in which an ASK names them. Little-endian, `reserved` is zero
  * and checked. The domain is the connection's: its secret decided it.
@@ -24,10 +26,12 @@
 
 #include "base/error.h"
 #include "proto/key.h"
+#include "proto/layout_span.h"
 #include "proto/wire.h"
 
 #define PEER_CELLS_MAX  16384u /* of one ASK */
 #define PEER_PLACES_MAX 64u    /* of one object: extents of a host copy */
+#define PEER_BANKS_MAX  WIRE_BANKS_MAX
 
 enum {
         PEER_MESSAGE_E_INVALID = 1, /* the reason is in `why`: end the connection */
@@ -40,15 +44,17 @@ enum peer_kind {
         PEER_OFFER = 2,
         PEER_RELEASE = 3,
         PEER_CANCEL = 4,
+        PEER_FIND = 5,
+        PEER_FOUND = 6,
 };
 
 struct peer_header {
         uint16_t kind;
         uint16_t reserved;
         uint32_t length;  /* of the message */
-        uint32_t n_items; /* boundaries, offers or leases */
+        uint32_t n_items; /* boundaries, offers, leases or digests */
         uint32_t reserved2;
-        uint64_t request; /* of the ASK, which the reader numbers; RELEASE: 0 */
+        uint64_t request; /* of the ASK or FIND, which the reader numbers; RELEASE: 0 */
 };
 _Static_assert(sizeof(struct peer_header) == 24, "peer_header");
 
@@ -109,6 +115,36 @@ _Static_assert(sizeof(struct peer_place) == 24, "peer_place");
 
 /* RELEASE: n_items x u64 lease. CANCEL: the header alone. */
 
+/* Followed by n_items digests of boundaries, at most peer_find_max(). */
+struct peer_find {
+        struct peer_header header;
+        struct digest layout;
+        uint8_t engine_id[16];
+};
+_Static_assert(sizeof(struct peer_find) == 72, "peer_find");
+
+/*
+ * Followed by n_items times n_banks records, the banks of a boundary side by side, in the order
+ * of the FIND. No such engine is attached there, with that layout: zeros and no items.
+ */
+struct peer_found {
+        struct peer_header header;
+        uint32_t n_banks;
+        uint32_t n_shards; /* of the group with most */
+        uint64_t shards[LAYOUT_SPAN_WORDS]; /* a bit each: those that the engine has there */
+};
+_Static_assert(sizeof(struct peer_found) == 160, "peer_found");
+
+/* A bit a cell: what that node can load, and what is in its host memory. */
+struct peer_found_bits {
+        uint64_t present;
+        uint64_t resident;
+};
+_Static_assert(sizeof(struct peer_found_bits) == 16, "peer_found_bits");
+
+/* Boundaries of one FIND: as many as fit it and its FOUND. */
+uint32_t peer_find_max(uint32_t n_banks);
+
 /* What an OFFER may end with: nothing that a session would take for an answer yet to come. */
 bool peer_status_is_final(uint32_t status);
 
@@ -133,6 +169,9 @@ int peer_add_offer(struct peer_builder *builder, const struct peer_offer_item *i
                    const struct peer_place *places, const uint64_t *pieces,
                    const struct digest *covers);
 int peer_add_lease(struct peer_builder *builder, uint64_t lease);
+int peer_add_digest(struct peer_builder *builder, const struct digest *digest);
+int peer_add_found(struct peer_builder *builder, const struct peer_found_bits *bits,
+                   uint32_t n_banks);
 
 struct peer_cursor {
         const uint8_t *packet;
@@ -149,3 +188,7 @@ int peer_next_offer(struct peer_cursor *cursor, const struct peer_offer_item **r
                     const struct peer_place **ret_places, const uint64_t **ret_pieces,
                     const struct digest **ret_covers);
 int peer_next_lease(struct peer_cursor *cursor, uint64_t *ret_lease);
+
+/* Of a checked FIND, and of a checked FOUND: all of them. */
+const struct digest *peer_find_digests(const struct peer_find *find);
+const struct peer_found_bits *peer_found_bits(const struct peer_found *found);

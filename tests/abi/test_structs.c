@@ -287,6 +287,24 @@ static const struct field peer_ask_fields[] = {
         FIELD(peer_ask, layout, 32, 32),
 };
 
+static const struct field peer_find_fields[] = {
+        FIELD(peer_find, header, 0, 24),
+        FIELD(peer_find, layout, 24, 32),
+        FIELD(peer_find, engine_id, 56, 16),
+};
+
+static const struct field peer_found_fields[] = {
+        FIELD(peer_found, header, 0, 24),
+        FIELD(peer_found, n_banks, 24, 4),
+        FIELD(peer_found, n_shards, 28, 4),
+        FIELD(peer_found, shards, 32, 128),
+};
+
+static const struct field peer_found_bits_fields[] = {
+        FIELD(peer_found_bits, present, 0, 8),
+        FIELD(peer_found_bits, resident, 8, 8),
+};
+
 static const struct field peer_boundary_fields[] = {
         FIELD(peer_boundary, boundary, 0, 32),
         FIELD(peer_boundary, n_cells, 32, 4),
@@ -669,6 +687,9 @@ static const struct layout_rule rules[] = {
         RULE(wire_found_bits, 24),
         RULE(peer_header, 24),
         RULE(peer_ask, 64),
+        RULE(peer_find, 72),
+        RULE(peer_found, 160),
+        RULE(peer_found_bits, 16),
         RULE(peer_boundary, 40),
         RULE(peer_cell, 4),
         RULE(peer_offer_item, 144),

@@ -66,6 +66,30 @@ static void walk_leases(const uint8_t *packet)
                 REQUIRE(!peer_add_lease(&builder, lease));
 }
 
+static void walk_find(const uint8_t *packet)
+{
+        const struct peer_find *find = (const void *)packet;
+
+        begin(packet, sizeof(*find));
+        for (uint32_t i = 0; i < find->header.n_items; i++)
+                REQUIRE(!peer_add_digest(&builder, &peer_find_digests(find)[i]));
+}
+
+static void walk_found(const uint8_t *packet)
+{
+        const struct peer_found *found = (const void *)packet;
+
+        begin(packet, sizeof(*found));
+        for (uint32_t i = 0; i < found->header.n_items; i++) {
+                const struct peer_found_bits *bits = &peer_found_bits(found)[i * found->n_banks];
+
+                /* Nothing is in host memory that is not there. */
+                for (uint32_t bank = 0; bank < found->n_banks; bank++)
+                        REQUIRE(!(bits[bank].resident & ~bits[bank].present));
+                REQUIRE(!peer_add_found(&builder, bits, found->n_banks));
+        }
+}
+
 static void walk(const uint8_t *packet)
 {
         switch (((const struct peer_header *)packet)->kind) {
@@ -75,6 +99,10 @@ static void walk(const uint8_t *packet)
                 return walk_offers(packet);
         case PEER_RELEASE:
                 return walk_leases(packet);
+        case PEER_FIND:
+                return walk_find(packet);
+        case PEER_FOUND:
+                return walk_found(packet);
         default:
                 begin(packet, sizeof(struct peer_header));
         }

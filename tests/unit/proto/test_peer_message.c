@@ -61,6 +61,34 @@ static void make_cancel(void)
         peer_builder_init(&builder, packet, PEER_CANCEL, 9, &fixed, sizeof(fixed));
 }
 
+static void make_find(void)
+{
+        const struct peer_find find = {.layout = {{1}}, .engine_id = {2}};
+
+        peer_builder_init(&builder, packet, PEER_FIND, 9, &find, sizeof(find));
+        ck_assert(!peer_add_digest(&builder, &(struct digest){{7}}));
+        ck_assert(!peer_add_digest(&builder, &(struct digest){{8}}));
+}
+
+/* Shards 0, 1 and 69 of 70; two boundaries of two banks. */
+static void make_found(void)
+{
+        const struct peer_found found = {.n_banks = 2, .n_shards = 70, .shards = {3, 1 << 5}};
+        const struct peer_found_bits bits[2][2] = {{{7, 1}, {0, 0}}, {{5, 5}, {9, 8}}};
+
+        peer_builder_init(&builder, packet, PEER_FOUND, 9, &found, sizeof(found));
+        ck_assert(!peer_add_found(&builder, bits[0], 2));
+        ck_assert(!peer_add_found(&builder, bits[1], 2));
+}
+
+/* The engine is not there. */
+static void make_found_nothing(void)
+{
+        const struct peer_found found = {.n_banks = 0};
+
+        peer_builder_init(&builder, packet, PEER_FOUND, 9, &found, sizeof(found));
+}
+
 /* A copy that ends where the message ends, so that ASan sees any read beyond. */
 static int check_exactly(uint32_t length)
 {
@@ -119,6 +147,51 @@ START_TEST(an_offer_is_read_as_it_was_written)
 }
 END_TEST
 
+START_TEST(a_find_is_read_as_it_was_written)
+{
+        const struct peer_find *find = (const void *)packet;
+
+        make_find();
+        ck_assert_msg(!check_exactly(builder.length), "%s", why.text);
+        ck_assert_uint_eq(find->header.n_items, 2);
+        ck_assert_uint_eq(find->engine_id[0], 2);
+        ck_assert_uint_eq(peer_find_digests(find)[1].bytes[0], 8);
+}
+END_TEST
+
+START_TEST(what_is_found_is_read_as_it_was_written)
+{
+        const struct peer_found *found = (const void *)packet;
+
+        make_found();
+        ck_assert_msg(!check_exactly(builder.length), "%s", why.text);
+        ck_assert_uint_eq(found->shards[1], 1 << 5);
+        ck_assert_uint_eq(peer_found_bits(found)[0].present, 7);
+        ck_assert_uint_eq(peer_found_bits(found)[3].present, 9);
+        ck_assert_uint_eq(peer_found_bits(found)[3].resident, 8);
+        make_found_nothing();
+        ck_assert_msg(!check_exactly(builder.length), "%s", why.text);
+}
+END_TEST
+
+/* One message each way, whatever the layout. */
+START_TEST(a_find_and_its_answer_fit_one_message)
+{
+        struct peer_found_bits bits[PEER_BANKS_MAX] = {{0}};
+        struct peer_found found = {.n_banks = (uint32_t)_i, .n_shards = 1, .shards = {1}};
+        uint32_t most = peer_find_max((uint32_t)_i);
+
+        make_find();
+        for (uint32_t i = 2; i < most; i++)
+                ck_assert(!peer_add_digest(&builder, &(struct digest){{7}}));
+        ck_assert_msg(!check_exactly(builder.length), "%s", why.text);
+        peer_builder_init(&builder, packet, PEER_FOUND, 9, &found, sizeof(found));
+        for (uint32_t i = 0; i < most; i++)
+                ck_assert(!peer_add_found(&builder, bits, (uint32_t)_i));
+        ck_assert_msg(!check_exactly(builder.length), "%s", why.text);
+}
+END_TEST
+
 START_TEST(no_message_passes_cut_short_or_with_more)
 {
         const struct peer_offer_item given = offered();
@@ -130,8 +203,14 @@ START_TEST(no_message_passes_cut_short_or_with_more)
                 make_offer(&given);
         else if (_i == 2)
                 make_release();
-        else
+        else if (_i == 3)
                 make_cancel();
+        else if (_i == 4)
+                make_find();
+        else if (_i == 5)
+                make_found();
+        else
+                make_found_nothing();
         length = builder.length;
         ck_assert(!check_exactly(length));
         for (uint32_t cut = 0; cut < length; cut++) {
@@ -148,6 +227,47 @@ END_TEST
 #define PLACE(member)                                                                              \
         (sizeof(struct peer_header) + sizeof(struct peer_offer_item) +                             \
          offsetof(struct peer_place, member))
+
+#define FOUND(member) offsetof(struct peer_found, member)
+#define BITS(member)  (sizeof(struct peer_found) + offsetof(struct peer_found_bits, member))
+
+static const struct {
+        size_t offset;
+        uint32_t value; /* of the four bytes there */
+        const char *why;
+} found_faults[] = {
+        {FOUND(n_banks), PEER_BANKS_MAX + 1, "n_banks is 17"},
+        {FOUND(n_banks), 0, "2 items of 0 banks"},
+        {FOUND(n_banks), 1, "length is"},
+        {FOUND(n_shards), LAYOUT_SHARDS_MAX + 1, "n_shards 1025"},
+        {FOUND(n_shards), 0, "for 0 shards"},
+        {FOUND(n_shards), 69, "shards beyond the last of 69"},
+        {FOUND(shards) + 8, 1 << 6, "shards beyond the last of 70"},
+        {FOUND(shards) + 16, 1, "shards beyond"},
+        {FOUND(header.n_items), 0, "0 items of 2 banks"},
+        {FOUND(header.n_items), 1u << 30, "n_items is"},
+        {FOUND(header.request), 0, "request is 0"},
+        {BITS(resident), 8, "record 0: resident"},
+};
+
+START_TEST(each_fault_of_what_is_found_is_named)
+{
+        make_found();
+        memcpy(packet + found_faults[_i].offset, &found_faults[_i].value,
+               sizeof(found_faults[_i].value));
+        ck_assert_int_eq(check_exactly(builder.length), PEER_MESSAGE_E_INVALID);
+        ck_assert_msg(strstr(why.text, found_faults[_i].why), "%s", why.text);
+}
+END_TEST
+
+START_TEST(a_find_asks_for_something)
+{
+        make_find();
+        ((struct peer_header *)packet)->n_items = 0;
+        ck_assert_int_eq(check_exactly(sizeof(struct peer_find)), PEER_MESSAGE_E_INVALID);
+        ck_assert_msg(strstr(why.text, "expected a digest"), "%s", why.text);
+}
+END_TEST
 
 static const struct {
         bool is_ask;
@@ -215,10 +335,17 @@ int main(void)
 
         tcase_add_test(tcase, an_ask_is_read_as_it_was_written);
         tcase_add_test(tcase, an_offer_is_read_as_it_was_written);
-        tcase_add_loop_test(tcase, no_message_passes_cut_short_or_with_more, 0, 4);
+        tcase_add_loop_test(tcase, no_message_passes_cut_short_or_with_more, 0, 7);
         tcase_add_loop_test(tcase, each_fault_is_named, 0,
                             (int)(sizeof(faults) / sizeof(faults[0])));
         tcase_add_test(tcase, a_full_message_takes_no_more);
+        tcase_add_test(tcase, a_find_is_read_as_it_was_written);
+        tcase_add_test(tcase, what_is_found_is_read_as_it_was_written);
+        tcase_add_loop_test(tcase, a_find_and_its_answer_fit_one_message, 1,
+                            (int)PEER_BANKS_MAX + 1);
+        tcase_add_loop_test(tcase, each_fault_of_what_is_found_is_named, 0,
+                            (int)(sizeof(found_faults) / sizeof(found_faults[0])));
+        tcase_add_test(tcase, a_find_asks_for_something);
         suite_add_tcase(suite, tcase);
         runner = srunner_create(suite);
         srunner_run_all(runner, CK_NORMAL);
