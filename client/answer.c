@@ -336,6 +336,42 @@ static void on_granted(struct kvt_session *session, struct kvt__call *call,
         memcpy(call->token, granted->token, sizeof(call->token));
 }
 
+static void take_bits(struct kvt_session *session, const struct kvt__call *call,
+                      const struct wire_found *found)
+{
+        const struct wire_found_bits *bits = message_found_bits(found);
+        const struct kvt__table *table = session->tables.current;
+
+        for (uint32_t i = 0; i < found->header.n_items; i++)
+                kvt__found_set(table->found, table->seeds, found->n_banks,
+                               &call->digests[found->first + i], &bits[i * found->n_banks]);
+}
+
+void kvt__answer_found(struct kvt_session *session, const struct wire_header *header)
+{
+        const struct wire_found *found = (const void *)header;
+        struct kvt__call *call = kvt__call_find(session, header->request);
+        struct kvt__table *table = session->tables.current;
+
+        if (!table || !table->found) {
+                kvt__session_break(session, "the daemon found what was never looked for");
+                return;
+        }
+        if (header->kind == WIRE_FORGET) {
+                kvt__found_forget(table->found);
+                return;
+        }
+        if (!call || call->kind != WIRE_FIND || !call->is_on_wire ||
+            found->n_banks != table->needs.n_banks ||
+            found->first + header->n_items > call->n_digests) {
+                kvt__session_break(session, "the daemon found what was never looked for");
+                return;
+        }
+        take_bits(session, call, found);
+        if (!(header->flags & WIRE_MORE))
+                last_result(session, call);
+}
+
 void kvt__answer_recent(struct kvt_session *session, const struct wire_recent *recent)
 {
         struct wire_matches *matches = (void *)session->out_buffer;

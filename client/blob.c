@@ -260,8 +260,7 @@ static size_t last_present(const struct search *search, const struct digest *dig
                 uint32_t length = n < PRESENCE_BLOCK ? (uint32_t)n : PRESENCE_BLOCK;
 
                 n -= length;
-                presence_lookup_block(&search->table->view, &search->table->seeds[search->bank], 1,
-                                      digests + n, length, &block);
+                kvt__table_look_up(search->table, search->bank, 1, digests + n, length, &block);
                 for (uint32_t i = length; i > 0; i--)
                         if (block.bits[i - 1].present & search->mask)
                                 return n + i;

@@ -131,6 +131,7 @@ void kvt__call_free(struct kvt_session *session, struct kvt__call *call)
                         free(call->items[i].lease);
         kvt__pins_free_spare(call->pins, call->n);
         kvt__page_work_free(call->pages);
+        free(call->digests);
         free(call);
 }
 

@@ -63,6 +63,8 @@ struct kvt__call {
         uint32_t status;
         uint32_t n_granted, n_resident, n_fitting;
         uint8_t token[16];
+        struct digest *digests;  /* FIND that asks a daemon here; else NULL */
+        uint32_t n_digests;
         const char *hint;        /* PREFETCH: the caller's, for as long as it is submitted */
         uint32_t mark;           /* MARK: PIN, UNPIN, or 0: reclaim, as each object says */
         struct kvt__pin **pins;  /* MARK: PIN, UNPIN: of each object; else NULL */

@@ -172,14 +172,25 @@ static void on_arena(struct kvt_session *session, const struct wire_arena *arena
                 send_attach(session);
 }
 
-/* The layout is whole: from here on calls are sent and the table is read. */
+/*
+ * The layout is whole: from here on calls are sent and the table is read. Of an engine that spans
+ * nodes it shows nothing but what is asked for; that of a bridge never does.
+ */
 static void use_layout(struct kvt_session *session, uint32_t handle, const struct layout *layout,
                        const struct digest *id)
 {
+        struct kvt__found *found = NULL;
+        struct layout_span span;
+
+        layout_span_init(&span, layout, session->shards, session->n_shards);
+        if (session->spans_nodes && !session->bridge && kvt__found_new(&found, layout, &span)) {
+                kvt__session_break(session, "out of memory");
+                return;
+        }
         session->layout = handle;
         session->chunk_tokens = layout->chunk_tokens;
         session->layout_id = *id;
-        kvt__table_set_layout(&session->tables, layout, id, session->domain);
+        kvt__table_set_layout(&session->tables, layout, id, session->domain, found);
         if (kvt__session_may_look(session, kvt__now_ns()))
                 kvt__table_show(&session->tables);
 }

@@ -247,8 +247,8 @@ static void look_up(struct walk *walk, uint32_t first, uint32_t n)
 {
         const struct digest *digests = (const void *)walk->query->digests;
 
-        presence_lookup_block(&walk->table->view, walk->table->seeds, walk->needs->n_banks,
-                              digests + first, n, &walk->block);
+        kvt__table_look_up(walk->table, 0, walk->needs->n_banks, digests + first, n,
+                           &walk->block);
 }
 
 /* Walks from the first boundary on, at most to @limit. Returns how many were judged. */

@@ -215,6 +215,16 @@ struct kvt_dmabuf {
 };
 
 /*
+ * An engine may span nodes: on each its sessions open with the same engine_id, the whole layout
+ * (not KVT_OPEN_PARTIAL_LAYOUT) and the shards that are on that node, the same in each; the nodes'
+ * daemons are peers of each other (rdma.peers in their configs), or kvt_open() says KVT_REFUSED.
+ * Shards are numbered in the group with most (M); of a group with n, shard s * n / M is there too.
+ * Stores, acquires and the rest are of this node's shards, as everywhere. What differs: no table
+ * here knows of the others, so that kvt_match(), kvt_probe() and kvt_blob_find() show nothing but
+ * what kvt_find() has asked for before.
+ */
+
+/*
  * kvt_options.flags: this process does not know what all shards hold. Its layout names
  * all groups, and rows for the shards it knows: perhaps none (a scheduler; page_bytes 0
  * says that nothing is known), perhaps its own (a worker). The rest comes from the other
@@ -239,7 +249,7 @@ struct kvt_options {
         const struct kvt_layout *layout; /* required; copied */
         const uint8_t *engine_id;        /* 16 bytes shared by the sessions of one engine; NULL:
                                             random */
-        const uint16_t *shards;          /* shards on this node; NULL: all */
+        const uint16_t *shards;          /* of the engine on this node; NULL: all */
         uint32_t n_shards;
         uint32_t flags;              /* KVT_OPEN_* */
         uint64_t connect_timeout_ns; /* how long kvt_open() waits for the daemon; 0: not */
@@ -735,11 +745,16 @@ KVT_API enum kvt_status kvt_match(struct kvt_session *session, const struct kvt_
                                   struct kvt_match *ret_match);
 
 /*
- * For remote sessions: asks the daemon for what its presence table says of these boundaries
- * (at most KVT_OBJECTS_MAX). When the call has completed, kvt_match(), kvt_probe() and
+ * For remote sessions, and for engines that span nodes: asks the daemon for what is there of these
+ * boundaries (at most KVT_OBJECTS_MAX). When the call has completed, kvt_match(), kvt_probe() and
  * kvt_blob_find() show it, until the daemon is asked again: as old a hint as that. Digests are
- * read at submit. In a session with a daemon on this node the table itself is read, and the call
- * completes at once. Of kvt_call.flags it takes KVT_CALL_WAITED.
+ * read at submit. In any other session the table itself is read, and the call completes at once.
+ * Of kvt_call.flags it takes KVT_CALL_WAITED.
+ *
+ * Of an engine that spans nodes the daemon asks its peers: a cell is there when each node that has
+ * to have it has it, in any tier. While a shard's node does not answer nothing is there; that is
+ * decided after at most 2 s, with KVT_OK. What has gone from this node since is not shown, nor
+ * anything once a peer's connection ends.
  */
 KVT_API enum kvt_status kvt_find(struct kvt_session *session, const struct kvt_call *call,
                                  const struct kvt_digest *digests, size_t n, uint64_t *ret_call);

@@ -49,8 +49,7 @@ static void probe(const struct kvt__table *table, const struct digest *digests, 
 
         for (size_t first = 0; first < n; first += length) {
                 length = n - first < PRESENCE_BLOCK ? (uint32_t)(n - first) : PRESENCE_BLOCK;
-                presence_lookup_block(&table->view, table->seeds, 1, digests + first, length,
-                                      &block);
+                kvt__table_look_up(table, 0, 1, digests + first, length, &block);
                 for (uint32_t i = 0; i < length; i++) {
                         if (ret_present)
                                 ret_present[first + i] = block.bits[i].present;

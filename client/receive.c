@@ -89,8 +89,12 @@ static void dispatch(struct kvt_session *session, const struct packet *packet)
         if (r == MESSAGE_E_UNSUPPORTED)
                 return;
         if (header->kind != WIRE_GRANTED && header->kind != WIRE_RESULT &&
-            header->kind != WIRE_RECENT)
+            header->kind != WIRE_RECENT && header->kind != WIRE_FOUND &&
+            header->kind != WIRE_FORGET)
                 kvt__handshake_step(session, header, packet->fd);
+        else if (is_ours(session, header) &&
+                 (header->kind == WIRE_FOUND || header->kind == WIRE_FORGET))
+                kvt__answer_found(session, header);
         else if (is_ours(session, header) && header->kind == WIRE_RECENT)
                 kvt__answer_recent(session, (const void *)header);
         else if (is_ours(session, header))

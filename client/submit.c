@@ -525,6 +525,26 @@ static void send_find(struct kvt_session *session, struct kvt__call *call,
                 send_message(&batch, false);
 }
 
+/* Is there more to ask than the table on this node says? Under the lock. */
+static bool asks_daemon(const struct kvt_session *session)
+{
+        return session->bridge || session->spans_nodes;
+}
+
+/* A bridge keeps them itself. */
+static bool keep_digests(const struct kvt_session *session, struct kvt__call *call,
+                         const struct digest *digests, uint32_t n)
+{
+        if (session->bridge || !session->spans_nodes)
+                return true;
+        call->digests = malloc(n * sizeof(*digests));
+        if (!call->digests)
+                return false;
+        memcpy(call->digests, digests, n * sizeof(*digests));
+        call->n_digests = n;
+        return true;
+}
+
 enum kvt_status kvt__submit_find(struct kvt_session *session, const struct kvt_call *given,
                                  const struct digest *digests, uint32_t n, uint64_t *ret_call)
 {
@@ -540,7 +560,9 @@ enum kvt_status kvt__submit_find(struct kvt_session *session, const struct kvt_c
         if (!call)
                 return KVT_NO_MEMORY;
         pthread_mutex_lock(&session->lock);
-        status = session->bridge ? admit(session) : check_room(session);
+        status = asks_daemon(session) ? admit(session) : check_room(session);
+        if (status == KVT_OK && !keep_digests(session, call, digests, n))
+                status = KVT_NO_MEMORY;
         if (status != KVT_OK) {
                 pthread_mutex_unlock(&session->lock);
                 free(call);
@@ -549,9 +571,9 @@ enum kvt_status kvt__submit_find(struct kvt_session *session, const struct kvt_c
         kvt__call_insert(session, call);
         if (ret_call)
                 *ret_call = call->id;
-        if (session->bridge && !session->layout)
+        if (asks_daemon(session) && !session->layout)
                 kvt__call_abandon(session, call, KVT_PENDING);
-        else if (session->bridge && !(session->open_flags & KVT_OPEN_NO_LOADS))
+        else if (asks_daemon(session) && !(session->open_flags & KVT_OPEN_NO_LOADS))
                 send_find(session, call, digests, n);
         else
                 kvt__call_finish(session, call);

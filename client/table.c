@@ -55,14 +55,26 @@ int kvt__table_map(struct kvt__tables *tables, int fd, uint64_t bytes, struct wh
 }
 
 void kvt__table_set_layout(struct kvt__tables *tables, const struct layout *layout,
-                           const struct digest *layout_id, uint32_t domain)
+                           const struct digest *layout_id, uint32_t domain,
+                           struct kvt__found *found)
 {
         struct kvt__table *table = tables->current;
 
+        table->found = found;
         kvt__needs_init(&table->needs, layout);
         for (uint32_t bank = 0; bank < table->needs.n_banks; bank++)
                 table->seeds[bank] =
                         presence_seed(table->view.header->hash_key, domain, layout_id, bank);
+}
+
+void kvt__table_look_up(const struct kvt__table *table, uint32_t bank, uint32_t n_banks,
+                        const struct digest *boundaries, uint32_t n,
+                        struct presence_block *ret_block)
+{
+        presence_lookup_block(&table->view, table->seeds + bank, n_banks, boundaries, n,
+                              ret_block);
+        if (table->found)
+                kvt__found_narrow(table->found, bank, n_banks, n, ret_block);
 }
 
 void kvt__table_show(struct kvt__tables *tables)
@@ -97,6 +109,7 @@ static void unmap(struct kvt__tables *tables, struct kvt__table *table)
 {
         munmap(table->base, table->bytes);
         table->base = NULL;
+        table->found = kvt__found_free(table->found);
         SLIST_INSERT_HEAD(&tables->unused, table, link);
 }
 
@@ -141,6 +154,7 @@ void kvt__tables_free(struct kvt__tables *tables, bool inherited)
                 SLIST_REMOVE_HEAD(&tables->retired, link);
                 if (!inherited)
                         munmap(table->base, table->bytes);
+                kvt__found_free(table->found);
                 free(table);
         }
         while ((table = SLIST_FIRST(&tables->unused))) {

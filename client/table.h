@@ -17,6 +17,7 @@
 #include <sys/queue.h>
 
 #include "base/error.h"
+#include "client/found.h"
 #include "client/need.h"
 #include "proto/layout.h"
 #include "proto/presence.h"
@@ -28,6 +29,7 @@ struct kvt__table {
         uint64_t bytes;
         uint64_t seeds[KVT__BANKS_MAX];
         struct kvt__needs needs;
+        struct kvt__found *found; /* of an engine that spans nodes; NULL: of none */
         _Atomic uint32_t readers;
 };
 
@@ -43,9 +45,21 @@ struct kvt__tables {
 /* Maps the table behind @fd as the current one, not shown yet. 0, or an error in @why. */
 int kvt__table_map(struct kvt__tables *tables, int fd, uint64_t bytes, struct why *why);
 
-/* What the attached layout means for the current table. Before the first show. */
+/*
+ * What the attached layout means for the current table. @found (or NULL) is the table's from now
+ * on. Before the first show.
+ */
 void kvt__table_set_layout(struct kvt__tables *tables, const struct layout *layout,
-                           const struct digest *layout_id, uint32_t domain);
+                           const struct digest *layout_id, uint32_t domain,
+                           struct kvt__found *found);
+
+/*
+ * Any thread: presence_lookup_block() of banks @bank to @bank + @n_banks, as far as it is true of
+ * the whole engine.
+ */
+void kvt__table_look_up(const struct kvt__table *table, uint32_t bank, uint32_t n_banks,
+                        const struct digest *boundaries, uint32_t n,
+                        struct presence_block *ret_block);
 
 void kvt__table_show(struct kvt__tables *tables);
 void kvt__table_hide(struct kvt__tables *tables);

@@ -603,6 +603,7 @@ static const struct kind {
                        check_find},
         [WIRE_FOUND] = {sizeof(struct wire_found), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
                         check_found},
+        [WIRE_FORGET] = {sizeof(struct wire_header), 0, check_nothing},
 };
 
 static const struct kind *find_kind(uint16_t number)

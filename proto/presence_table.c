@@ -104,6 +104,30 @@ int presence_table_new(struct presence_table **ret_table, uint64_t objects_max,
         return 0;
 }
 
+int presence_table_new_private(struct presence_table **ret_table, uint64_t objects_max)
+{
+        static const uint8_t no_boot_id[16];
+        _cleanup_(presence_table_freep) struct presence_table *table = calloc(1, sizeof(*table));
+        void *base;
+        int r;
+
+        if (!table)
+                return err_raise(-ENOMEM);
+        table->fd = -1;
+        table->bytes = presence_table_bytes(objects_max);
+        base = mmap(NULL, table->bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (base == MAP_FAILED)
+                return err_raise(-errno);
+        table->header = base;
+        table->entries = (void *)((uint8_t *)base + PRESENCE_HEADER_BYTES);
+        r = fill_header(table, objects_max, no_boot_id, 0);
+        if (r < 0)
+                return r;
+        *ret_table = steal_ptr(table);
+        return 0;
+}
+
 struct presence_table *presence_table_free(struct presence_table *table)
 {
         if (!table)

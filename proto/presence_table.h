@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The writing side of the presence table (proto/presence.h): the daemon's, and that of a remote
- * session's bridge, which shows what was found. One thread, the writer's.
+ * The writing side of the presence table (proto/presence.h): the daemon's, and that of who shows
+ * what was found: a remote session's bridge, a session of an engine that spans nodes. One thread,
+ * the writer's.
  *
  * The memfd is sized once, sparse, mapped writable by its writer and then sealed against
  * every further writable mapping (FUTURE_WRITE), shrinking, growing and new seals, before
@@ -23,6 +24,8 @@ struct presence_table;
 /* A table for @objects_max boundaries, in state STARTING. 0 or a negative errno. */
 int presence_table_new(struct presence_table **ret_table, uint64_t objects_max,
                        const uint8_t boot_id[16], uint64_t heartbeat_period_ns);
+/* The same in memory of this process alone, without a memfd: its fd is -1. */
+int presence_table_new_private(struct presence_table **ret_table, uint64_t objects_max);
 /* Marks the table STOPPED, unmaps and closes. NULL is fine. Returns NULL. */
 struct presence_table *presence_table_free(struct presence_table *table);
 

@@ -59,8 +59,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
         X(23, PREFETCH)     /* client: objects that will be acquired soon */                       \
         X(24, PUT)          /* remote client: where the bytes of its reservations are */           \
         X(25, FETCH)        /* remote client: where the bytes of its leases are wanted */          \
-        X(26, FIND)         /* remote client: what does the presence table say? */                 \
-        X(27, FOUND)        /* daemon: that */
+        X(26, FIND)         /* client: of boundaries, what is there? see kvt_find() */             \
+        X(27, FOUND)        /* daemon: that */                                                     \
+        X(28, FORGET)       /* daemon: of shards elsewhere, what was FOUND holds no more */
 
 enum wire_kind {
 #define WIRE_KIND_ENUM(number, name) WIRE_##name = number,
@@ -297,7 +298,10 @@ _Static_assert(sizeof(struct wire_move_item) == 32, "wire_move_item");
 
 #define WIRE_BANKS_MAX 16u
 
-/* Followed by n_items times n_banks records, the banks of a digest side by side. */
+/*
+ * Followed by n_items times n_banks records, the banks of a digest side by side. Of an engine that
+ * spans nodes: what all of them have between them. FORGET is the header alone.
+ */
 struct wire_found {
         struct wire_header header;
         uint32_t first; /* index of the first digest within the request */

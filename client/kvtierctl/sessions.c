@@ -29,6 +29,18 @@ static const char *rank_of(const json_t *session)
         return text;
 }
 
+/* "2/4" of an engine that has others elsewhere, else "all". Valid until the next call. */
+static const char *shards_of(const json_t *session)
+{
+        static char text[32];
+        uint64_t here = json_u64(session, "shards"), n = json_u64(session, "n_shards");
+
+        if (here == n)
+                return n ? "all" : "-";
+        snprintf(text, sizeof(text), "%u/%u", (unsigned)here, (unsigned)n);
+        return text;
+}
+
 static void add_session(struct table *table, const json_t *session)
 {
         const char *layout = json_text(session, "layout");
@@ -39,6 +51,7 @@ static void add_session(struct table *table, const json_t *session)
         table_add(table, "%llu", (unsigned long long)json_u64(session, "uid"));
         table_add(table, "%s", json_text(session, "program"));
         table_add(table, "%s", rank_of(session));
+        table_add(table, "%s", shards_of(session));
         table_add(table, "%.12s", layout[0] ? layout : "-");
         table_add(table, "%s", mode_of(session));
         table_add(table, "%s", text_seconds(json_double(session, "age_seconds")));
@@ -68,8 +81,8 @@ int sessions_command(struct context *context, int argc, char **argv)
                 command_print_json(answer, false);
                 return STATUS_OK;
         }
-        table_init(&table, "#SESSION STATE #PID #UID PROGRAM RANK LAYOUT MODE #AGE #LEASES #LEASED "
-                           "#PINS #STORED #LOADED");
+        table_init(&table, "#SESSION STATE #PID #UID PROGRAM RANK SHARDS LAYOUT MODE #AGE #LEASES "
+                           "#LEASED #PINS #STORED #LOADED");
         json_array_foreach(json_object_get(answer, "sessions"), i, session)
                 add_session(&table, session);
         r = table_print(&table, stdout);

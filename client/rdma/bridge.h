@@ -11,7 +11,7 @@
  *   RESULT     of an ACQUIRE or ADOPT: each lease gets a room, which is granted for writing;
  *              FETCH names it; the library is told when the bytes are there and the grant
  *              has been taken back: nobody but this process can reach them any more
- *   FOUND      goes into the presence table, so that match shows what was found
+ *   FOUND      goes into the presence table, so that match shows what was found; FORGET empties it
  *   COPIES_ENDED  frees the rooms of an earlier connection: the library has held them for its
  *              caller, and a daemon elsewhere has no quarantine
  *

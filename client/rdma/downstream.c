@@ -360,6 +360,9 @@ void bridge_from_daemon(struct kvt__bridge *bridge, const struct wire_header *he
         case WIRE_FOUND:
                 on_found(bridge, (const void *)header);
                 return;
+        case WIRE_FORGET:
+                presence_table_clear(bridge->table);
+                return;
         case WIRE_ARENA:
                 return; /* not for us */
         default:

@@ -233,10 +233,10 @@ class Calls(Handle):
     def find_boundaries(
         self, digests: Digests, *, timeout: float | None = 30.0, waited: bool = False
     ) -> Call:
-        """Asks the daemon of another node which of these boundaries it has.
+        """Asks the daemon of another node, or all of an engine's, which boundaries are there.
 
-        When it has completed, `match` and `probe` show it. With a daemon on this node they do
-        so anyway, and it completes at once.
+        When it has completed, `match` and `probe` show it. With a daemon on this node that has
+        every shard they do so anyway, and it completes at once.
         """
         data = digest_bytes(digests)
         extra = (pointer("struct kvt_digest *", data), len(data) // DIGEST_BYTES)

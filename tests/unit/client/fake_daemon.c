@@ -318,6 +318,8 @@ static void *open_in_thread(void *argument)
                 .size = sizeof(options),
                 .socket = opening->fake->path,
                 .layout = &opening->fake->layout,
+                .shards = opening->fake->shards,
+                .n_shards = opening->fake->n_shards,
                 .connect_timeout_ns = LIMIT_MS * UINT64_C(1000000),
         };
 

@@ -34,6 +34,8 @@ struct fake {
         uint8_t secret[16];
         uint64_t session;
         struct kvt_layout layout;
+        const uint16_t *shards; /* of sessions that it opens; NULL: all */
+        uint32_t n_shards;
         uint8_t packet[WIRE_MESSAGE_MAX] __attribute__((aligned(8)));
         /* faults to inject into the handshake */
         bool leave_table_unsealed;

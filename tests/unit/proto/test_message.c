@@ -207,6 +207,7 @@ static void make_fixed(uint16_t kind)
                 [WIRE_GRANTED] = sizeof(struct wire_granted),
                 [WIRE_BYE] = sizeof(struct wire_bye),
                 [WIRE_RECENT] = sizeof(struct wire_recent),
+                [WIRE_FORGET] = sizeof(struct wire_header),
         };
 
         if (kind == WIRE_HELLO)
