@@ -12,38 +12,63 @@
 #include "daemon/handshake.h"
 #include "daemon/layout_table.h"
 
-/* Which shards the engine has here; every shard of the layout must be among them. */
+/* The first of the layout's shards that is not here. */
+static void name_absent(const struct session *session, const struct layout *layout, struct why *why)
+{
+        for (uint16_t g = 0; g < layout->n_groups; g++)
+                for (uint16_t s = 0; s < layout->groups[g].n_shards; s++) {
+                        if (layout_span_has(&session->span, layout, g, s))
+                                continue;
+                        why_set(why, "group %.*s: shard %u of %u is on another node",
+                                layout->groups[g].name.length, layout->groups[g].name.bytes, s,
+                                layout->groups[g].n_shards);
+                        return;
+                }
+}
+
+/* May the engine have shards on other nodes? */
+static uint32_t check_elsewhere(const struct session *session, const struct layout *layout,
+                                struct why *why)
+{
+        struct why absent = {""};
+
+        name_absent(session, layout, &absent);
+        if (!session->daemon->peers || !session->daemon->config.rdma.n_peers) {
+                why_set(why,
+                        "%s, and no peer can answer for it: name that node's daemon in "
+                        "rdma.peers, or attach with every shard on this node",
+                        absent.text);
+                return KVT_WIRE_REFUSED;
+        }
+        if (layout->is_partial) {
+                why_set(why,
+                        "%s, and rows are not put together over nodes: attach with the whole "
+                        "layout",
+                        absent.text);
+                return KVT_WIRE_REFUSED;
+        }
+        return KVT_WIRE_OK;
+}
+
+/* Which shards the engine has here: the layout's, by their numbers in the group with most. */
 static uint32_t take_shards(struct session *session, const struct wire_attach *attach,
                             const struct layout *layout, struct why *why)
 {
         const uint16_t *shards = message_attach_shards(attach);
 
-        session->shard_is_here = calloc(LAYOUT_SHARDS_MAX, 1);
-        if (!session->shard_is_here)
-                return KVT_WIRE_NO_MEMORY;
-        if (!attach->header.n_items)
-                memset(session->shard_is_here, 1, LAYOUT_SHARDS_MAX);
         for (uint32_t i = 0; i < attach->header.n_items; i++) {
-                if (shards[i] >= LAYOUT_SHARDS_MAX) {
-                        why_set(why, "shard %u: at most %u shards are supported", shards[i],
-                                LAYOUT_SHARDS_MAX);
-                        return KVT_WIRE_INVALID;
-                }
-                session->shard_is_here[shards[i]] = 1;
+                if (shards[i] < LAYOUT_SHARDS_MAX)
+                        continue;
+                why_set(why, "shard %u: at most %u shards are supported", shards[i],
+                        LAYOUT_SHARDS_MAX);
+                return KVT_WIRE_INVALID;
         }
-        for (uint16_t g = 0; g < layout->n_groups; g++) {
-                for (uint16_t s = 0; s < layout->groups[g].n_shards; s++) {
-                        if (session->shard_is_here[s])
-                                continue;
-                        why_set(why,
-                                "group %.*s: shard %u of %u is on another node, and no peer "
-                                "can answer for it: attach with every shard on this node",
-                                layout->groups[g].name.length, layout->groups[g].name.bytes, s,
-                                layout->groups[g].n_shards);
-                        return KVT_WIRE_REFUSED;
-                }
-        }
-        return KVT_WIRE_OK;
+        layout_span_init(&session->span, layout, shards, attach->header.n_items);
+        session->spans_nodes = !layout_span_is_whole(&session->span);
+        if (layout_span_count(&session->span))
+                return session->spans_nodes ? check_elsewhere(session, layout, why) : KVT_WIRE_OK;
+        why_set(why, "shard %u: the layout has %u", shards[0], session->span.n_shards);
+        return KVT_WIRE_INVALID;
 }
 
 static struct session *session_of(const struct layout_member *member)
@@ -76,6 +101,28 @@ static void explain(const struct session *session, const struct layout *asked,
                 why_set(&other, "the whole layout");
         why_set(why, "%s: %s says %s, %s of its engine says %s", place.text, name.text,
                 refusal->conflict.ours, other.text, refusal->conflict.theirs);
+}
+
+/* Sessions of one engine say the same of where its shards are: others rely on any one of them. */
+static uint32_t check_span(const struct session *session, const struct wire_attach *attach,
+                           struct why *why)
+{
+        const struct session *other;
+        struct why name;
+
+        TAILQ_FOREACH(other, &session->daemon->sessions, link) {
+                if (other->state != SESSION_ATTACHED || other->domain != session->domain ||
+                    memcmp(other->engine_id, attach->engine_id, sizeof(other->engine_id)) != 0 ||
+                    layout_spans_equal(&other->span, &session->span))
+                        continue;
+                name_session(other, &name);
+                why_set(why,
+                        "%s of the same engine has other shards on this node: name those of all "
+                        "its processes here in each",
+                        name.text);
+                return KVT_WIRE_REFUSED;
+        }
+        return KVT_WIRE_OK;
 }
 
 /* The whole layout gets its number in the index. */
@@ -147,6 +194,8 @@ static uint32_t take_layout(struct session *session, const struct wire_attach *a
                 return KVT_WIRE_INVALID;
         status = take_shards(session, attach, asked, why);
         if (!status)
+                status = check_span(session, attach, why);
+        if (!status)
                 status = join(session, attach, asked, why);
         if (status)
                 return status;
@@ -195,7 +244,6 @@ void attach_end(struct session *session)
 {
         session->description = NULL;
         layout_assembly_leave(&session->part);
-        free(steal_ptr(session->shard_is_here));
 }
 
 static void refuse(struct session *session, uint32_t status, const struct why *why)

@@ -12,6 +12,7 @@
 #include "daemon/commit.h"
 #include "daemon/daemon.h"
 #include "daemon/dispatch.h"
+#include "daemon/finding.h"
 #include "daemon/handshake.h"
 #include "daemon/load.h"
 #include "daemon/mark.h"
@@ -108,7 +109,7 @@ static void dispatch_batch(struct session *session, const struct wire_batch *bat
                 mover_request(session, batch);
                 return;
         case WIRE_FIND:
-                mover_find(session, batch);
+                finding_request(session, batch);
                 return;
         default:
                 load_release(session, batch);

@@ -9,6 +9,7 @@
 #include "daemon/assembly.h"
 #include "daemon/commit.h"
 #include "daemon/daemon.h"
+#include "daemon/finding.h"
 #include "daemon/load.h"
 #include "daemon/mark.h"
 #include "daemon/prefetch.h"
@@ -372,6 +373,7 @@ void load_cancel(struct session *session, const struct wire_cancel *cancel)
         acquire_cancel_waiting(session, cancel->target);
         mark_cancel(session, cancel->target);
         prefetch_cancel(session, cancel->target);
+        finding_cancel(session, cancel->target);
         if (commit_cancel(session, cancel->target, cancel->header.request))
                 return;
         /* Everything else was answered before this message was read. */

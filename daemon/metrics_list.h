@@ -144,6 +144,8 @@
         X(peer_read_failures_total, COUNTER, NONE,                                                 \
           "Objects that did not come: no room, too late, no connection, cancelled.")               \
         X(peer_read_seconds, HISTOGRAM, NONE, "Time from an offer to the verified object.")        \
+        X(peer_finds_total, COUNTER, NONE, "Questions to peers about what an engine has there.")   \
+        X(peer_find_timeouts_total, COUNTER, NONE, "Finds that ended by their deadline.")          \
         X(peer_served_objects_total, COUNTER, NONE, "Objects offered to peers.")                   \
         X(peer_served_bytes_total, COUNTER, NONE, "Bytes of those.")                               \
         X(peer_wanted_objects, GAUGE, NONE, "Objects that peers wait for.")                        \

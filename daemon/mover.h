@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The bytes of remote sessions: PUT reads those of a reservation out of the client's memory,
- * FETCH writes those of a lease into it, by RDMA, from and to the copies themselves. And FIND,
- * which tells such a session what the presence table says.
+ * FETCH writes those of a lease into it, by RDMA, from and to the copies themselves.
  *
  * What the client says of its memory is never believed: its device refuses whatever it has not
  * granted, which ends the connection, and the daemon moves just the bytes of the lease. A
@@ -22,8 +21,6 @@
 
 /* PUT and FETCH. */
 void mover_request(struct session *session, const struct wire_batch *batch);
-
-void mover_find(struct session *session, const struct wire_batch *batch);
 
 /* The session ends: what has not begun never will. */
 void mover_hang_up(struct session *session);

@@ -554,6 +554,14 @@ static void take_offers(struct peer *peer, const void *packet)
         }
 }
 
+static void take_found(struct peer *peer, const void *packet)
+{
+        const char *breach = findings_take(peer, packet);
+
+        if (breach)
+                breaks_rules(peer, breach);
+}
+
 void peer_reads_message(struct peer *peer, const void *packet, size_t length)
 {
         const struct peer_header *header = packet;
@@ -561,6 +569,8 @@ void peer_reads_message(struct peer *peer, const void *packet, size_t length)
 
         if (peer_message_check(packet, length, &why))
                 breaks_rules(peer, why.text);
+        else if (header->kind == PEER_FOUND)
+                take_found(peer, packet);
         else if (header->kind != PEER_OFFER)
                 breaks_rules(peer, "a message that only the asking side sends");
         else

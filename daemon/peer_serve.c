@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/rdma_memory.h"
 #include "daemon/daemon.h"
+#include "daemon/finding.h"
 #include "daemon/load.h"
 #include "daemon/peers.h"
 #include "daemon/rdma_port.h"
@@ -19,6 +20,8 @@
 /* Asked for and not answered, of all readers and of one. */
 #define ITEMS_MAX        (1u << 18)
 #define READER_ITEMS_MAX (1u << 17)
+/* Bytes of them that may wait for a reader. */
+#define ANSWERS_MAX (UINT64_C(4) << 20)
 #define GRANT_NS  UINT64_C(5000000000)
 /* A reader that lives but does not read is not waited for. */
 #define OFFER_NS UINT64_C(30000000000)
@@ -730,6 +733,17 @@ static void breaks_rules(struct peer_server *server, const char *why)
         remote_link_close(server->remote);
 }
 
+static void take_find(struct peer_server *server, const void *packet)
+{
+        _Alignas(8) uint8_t answer[WIRE_MESSAGE_MAX];
+        uint32_t length = finding_answer(server->daemon, packet, answer);
+
+        if (remote_link_queued(server->remote) > ANSWERS_MAX)
+                breaks_rules(server, "its answers are not read");
+        else if (remote_link_send(server->remote, answer, length))
+                remote_link_close(server->remote);
+}
+
 static void on_message(void *user, struct remote_link *link, const void *packet, size_t length)
 {
         struct peer_server *server = user;
@@ -754,8 +768,11 @@ static void on_message(void *user, struct remote_link *link, const void *packet,
         case PEER_CANCEL:
                 take_cancel(server, header->request);
                 return;
+        case PEER_FIND:
+                take_find(server, packet);
+                return;
         default:
-                breaks_rules(server, "an offer from the asking side");
+                breaks_rules(server, "an answer from the asking side");
         }
 }
 

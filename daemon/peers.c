@@ -59,6 +59,7 @@ static struct peer *add(struct peers *peers, const char *name, const struct sock
         peer->is_listed = true;
         peer->backoff = (struct rdma_backoff){.min_ns = BACKOFF_MIN_NS, .max_ns = BACKOFF_MAX_NS};
         LIST_INIT(&peer->fetches);
+        LIST_INIT(&peer->asks);
         TAILQ_INSERT_TAIL(&peers->list, peer, link);
         return peer;
 }
@@ -191,6 +192,7 @@ static void on_open(void *user, struct remote_link *link)
         }
         log_info("peer_connected", "peer=%s", peer->address_text);
         peer_reads_opened(peer);
+        findings_opened(peer);
 }
 
 static void on_message(void *user, struct remote_link *link, const void *packet, size_t length)
@@ -210,6 +212,7 @@ static void wait_before_next(struct peer *peer)
 static void on_closed(void *user, struct remote_link *link, enum rdma_end end, const char *why)
 {
         struct peer *peer = user;
+        bool was_open = peer->is_open;
 
         (void)link;
         snprintf(peer->why, sizeof(peer->why), "%s: %s", rdma_end_name(end), why);
@@ -222,6 +225,7 @@ static void on_closed(void *user, struct remote_link *link, enum rdma_end end, c
         peer->is_open = false;
         peer->releases.builder.length = 0;
         peer_reads_closed(peer);
+        findings_closed(peer, was_open && !peer->is_self);
         daemon_port_link_gone(peer->peers->daemon);
 }
 
@@ -285,6 +289,7 @@ int peers_open(struct daemon *daemon)
         peers->daemon = daemon;
         TAILQ_INIT(&peers->list);
         RB_INIT(&peers->reads.expected);
+        TAILQ_INIT(&peers->findings);
         LIST_INIT(&peers->serving.servers);
         RB_INIT(&peers->serving.wanted);
         daemon->peers = peers;
@@ -360,6 +365,7 @@ void peers_expire(struct daemon *daemon, uint64_t now_ns)
                 return;
         look_up_all(peers, now_ns);
         peer_serve_expire(daemon, now_ns);
+        findings_expire(daemon, now_ns);
         for (peer = TAILQ_FIRST(&peers->list); peer; peer = next) {
                 next = TAILQ_NEXT(peer, link);
                 peer_reads_expire(peer, now_ns);

@@ -25,6 +25,7 @@
 #include "base/rdma_address.h"
 #include "base/rdma_deadline.h"
 #include "daemon/config.h"
+#include "daemon/finding.h"
 #include "daemon/peer_read.h"
 #include "daemon/peer_serve.h"
 #include "proto/remote_link.h"
@@ -49,6 +50,7 @@ struct peer {
         char why[128];     /* the last connection ended, or could not be made */
         struct peer_releases releases;
         LIST_HEAD(, peer_fetch) fetches;
+        struct finding_asks asks;
         uint64_t read_objects, read_bytes;
 };
 
@@ -61,6 +63,7 @@ struct peers {
         uint32_t n_working;  /* jobs on uv's workers */
         bool is_stopping;
         struct peer_reads reads;
+        struct finding_list findings; /* oldest first */
         struct peer_serving serving;
 };
 

@@ -12,6 +12,7 @@
 #include "daemon/attach.h"
 #include "daemon/daemon.h"
 #include "daemon/dispatch.h"
+#include "daemon/finding.h"
 #include "daemon/load.h"
 #include "daemon/mark.h"
 #include "daemon/prefetch.h"
@@ -167,6 +168,7 @@ static void begin_end(struct session *session)
         loads_hang_up(session);
         marks_hang_up(session);
         prefetches_hang_up(session);
+        findings_hang_up(session);
         retire_leases(session);
         admin_hang_up(session);
         attach_end(session);

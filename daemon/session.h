@@ -31,7 +31,7 @@
 #include "daemon/lease.h"
 #include "daemon/metrics.h"
 #include "daemon/pin_set.h"
-#include "proto/layout.h"
+#include "proto/layout_span.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 
@@ -119,7 +119,8 @@ struct session {
         struct digest layout_id;
         struct layout_member part;        /* of the engine's layout */
         const struct layout *description; /* whole; NULL until attached with all rows */
-        uint8_t *shard_is_here;           /* [LAYOUT_SHARDS_MAX] */
+        struct layout_span span;          /* the shards that the engine has on this node */
+        bool spans_nodes;                 /* others are elsewhere (daemon/finding.h) */
 
         TAILQ_HEAD(, lease) leases; /* oldest first */
         struct set_tree sets;
@@ -135,6 +136,8 @@ struct session {
         struct pin_set pins;
         uint32_t n_mark_items;     /* of its marks that are not done */
         uint32_t n_prefetch_items; /* ... and of its prefetches */
+        uint32_t n_find_items;     /* ... and of its finds, of engines that span nodes */
+        uint32_t n_find_parts;
         bool no_loads, no_stores; /* as it said when it attached */
 
         uint64_t stored_objects, stored_bytes, loaded_objects, loaded_bytes;

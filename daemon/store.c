@@ -27,7 +27,8 @@ static uint32_t check_against_layout(struct session *session, const struct wire_
         uint64_t expected;
 
         if (layout_cell(layout, item->group, item->shard) < 0 ||
-            !session->shard_is_here[item->shard])
+            (session->spans_nodes &&
+             !layout_span_has(&session->span, layout, item->group, item->shard)))
                 return KVT_WIRE_INVALID;
         group = &layout->groups[item->group];
         expected = layout_object_bytes(layout, item->group, item->shard);
