@@ -107,12 +107,9 @@ static void note_unindexed(struct cache *cache, const struct index_new_object *o
         drop_ring_note(&cache->drops, &drop);
 }
 
-static void on_recovered_object(void *user, const struct tier_object *object,
-                                struct tier_place place)
+struct index_new_object cache_described(const struct tier_object *object)
 {
-        struct recovery *recovery = user;
-        struct cache *cache = recovery->cache;
-        struct index_new_object entry = {
+        return (struct index_new_object){
                 .group = object->key.group,
                 .shard = object->key.shard,
                 .cell = object->cell,
@@ -126,6 +123,14 @@ static void on_recovered_object(void *user, const struct tier_object *object,
                 .covers = object->covers,
                 .n_covers = object->n_covers,
         };
+}
+
+static void on_recovered_object(void *user, const struct tier_object *object,
+                                struct tier_place place)
+{
+        struct recovery *recovery = user;
+        struct cache *cache = recovery->cache;
+        struct index_new_object entry = cache_described(object);
         struct index_object *entered;
         int r;
 

@@ -103,6 +103,9 @@ struct encoding cache_encoding(const struct cache *cache, enum index_tier tier,
 /* Seconds of the loop's clock, for placement. */
 uint32_t cache_now_s(const struct cache *cache);
 
+/* What the index is to know of an object that a tier has; its layout is the caller's to say. */
+struct index_new_object cache_described(const struct tier_object *object);
+
 /* Takes in what the tiers below kept; @on_end with 0 or a negative errno. */
 void cache_recover(struct cache *cache, void (*on_end)(void *user, int result), void *user);
 

@@ -208,8 +208,9 @@ static struct placement_victim victim_below(struct cache *cache, enum index_tier
         return placement_victim(cache->index, tier, victim_may_leave, &query, VICTIM_STEPS_ANY);
 }
 
+/* @everywhere: from the other tier as well, but for what is pinned. */
 static void evict_from_below(struct cache *cache, enum index_tier tier,
-                             const struct placement_victim *victim)
+                             const struct placement_victim *victim, bool everywhere)
 {
         struct index_object *object, *next;
 
@@ -220,7 +221,10 @@ static void evict_from_below(struct cache *cache, enum index_tier tier,
                     !may_leave(cache, object, tier))
                         continue;
                 cache->drop_rule = rule_of(victim);
-                cache_drop_place(cache, object, tier, METRICS_FOR_SPACE);
+                if (everywhere && !(object->flags & (INDEX_PINNED_NVME | INDEX_PINNED_REMOTE)))
+                        cache_drop_below(cache, object, METRICS_FOR_SPACE);
+                else
+                        cache_drop_place(cache, object, tier, METRICS_FOR_SPACE);
         }
 }
 
@@ -243,7 +247,7 @@ int cache_make_room(struct cache *cache, enum index_tier tier, uint64_t bytes, u
                 victim = victim_below(cache, tier);
                 if (!victim.boundary || (!victim.is_dead && placement_used_s(&victim) >= before_s))
                         return CACHE_E_BUSY;
-                evict_from_below(cache, tier, &victim);
+                evict_from_below(cache, tier, &victim, false);
         }
 }
 
@@ -266,26 +270,6 @@ static struct placement_victim coldest_below(struct cache *cache, enum index_tie
                 }
         }
         return coldest;
-}
-
-/* What leaves one tier for the index's sake leaves the other as well, or nothing is won. */
-static void evict_from_all_below(struct cache *cache, enum index_tier tier,
-                                 const struct placement_victim *victim)
-{
-        struct index_object *object, *next;
-
-        placement_evict(cache->index, tier, victim);
-        for (object = first_object(cache, victim->boundary); object; object = next) {
-                next = next_object(cache, object);
-                if (!placement_takes(cache->index, victim, object) ||
-                    !may_leave(cache, object, tier))
-                        continue;
-                cache->drop_rule = rule_of(victim);
-                if (object->flags & (INDEX_PINNED_NVME | INDEX_PINNED_REMOTE))
-                        cache_drop_place(cache, object, tier, METRICS_FOR_SPACE);
-                else
-                        cache_drop_below(cache, object, METRICS_FOR_SPACE);
-        }
 }
 
 static bool evict_foreign(struct cache *cache)
@@ -312,7 +296,8 @@ bool cache_make_index_room(struct cache *cache)
                 return true;
         victim = coldest_below(cache, &tier);
         if (victim.boundary) {
-                evict_from_all_below(cache, tier, &victim);
+                /* What is left in one tier keeps its place in the index: nothing would be won. */
+                evict_from_below(cache, tier, &victim, true);
                 return true;
         }
         return evict_one_boundary_from_host(cache) || (!looks_first && evict_foreign(cache));

@@ -64,6 +64,24 @@ uint32_t load_failure_status(int failure)
         }
 }
 
+uint32_t load_promote(struct cache *cache, struct index_object *object, struct host_copy **ret_copy)
+{
+        struct host_copy *copy;
+        struct object_key key;
+        int r;
+
+        index_key(cache->index, object, &key);
+        r = cache_new_copy(cache, &key, object->raw_bytes, HOST_COPY_ARRIVING, UINT32_MAX, false,
+                           &copy);
+        if (r)
+                return r == CACHE_E_BUSY ? KVT_WIRE_BUSY : KVT_WIRE_NO_MEMORY;
+        r = transfer_up(cache, object, copy, NULL);
+        if (!r)
+                *ret_copy = copy; /* its transfer holds it */
+        host_copy_unuse(&cache->copies, copy);
+        return r ? load_failure_status(r) : KVT_WIRE_OK;
+}
+
 static bool copy_is_complete(const struct host_copy *copy, bool with_checksums)
 {
         return copy->state == HOST_COPY_READY && (!with_checksums || copy->checksums);

@@ -82,5 +82,12 @@ void load_refuse(struct session *session, uint64_t request, uint32_t status);
 /* What is answered for a copy that failed to arrive. */
 uint32_t load_failure_status(int failure);
 
+/*
+ * Brings all of @object up for somebody who leases nothing yet. OK, and a copy that is ARRIVING;
+ * or the wire status of why it does not come.
+ */
+uint32_t load_promote(struct cache *cache, struct index_object *object,
+                      struct host_copy **ret_copy);
+
 /* The socket is gone: nothing is answered any more; leases stay. */
 void loads_hang_up(struct session *session);

@@ -22,7 +22,7 @@
 #define READER_ITEMS_MAX (1u << 17)
 /* Bytes of them that may wait for a reader. */
 #define ANSWERS_MAX (UINT64_C(4) << 20)
-#define GRANT_NS  UINT64_C(5000000000)
+#define GRANT_NS    UINT64_C(5000000000)
 /* A reader that lives but does not read is not waited for. */
 #define OFFER_NS UINT64_C(30000000000)
 
@@ -59,9 +59,9 @@ struct served {
         struct rdma_grant *grant;
         uint64_t lease;
         uint64_t offered_ns;
-        uint64_t serial;             /* tells those who want one object apart */
-        RB_ENTRY(served) node;       /* WANTED */
-        TAILQ_ENTRY(served) link;    /* FOUND, or held: of the server */
+        uint64_t serial;          /* tells those who want one object apart */
+        RB_ENTRY(served) node;    /* WANTED */
+        TAILQ_ENTRY(served) link; /* FOUND, or held: of the server */
 };
 
 TAILQ_HEAD(served_list, served);
@@ -278,8 +278,8 @@ static void offer(struct served *served, const struct rdma_place *places)
         }
         item.n_places = served->copy->n_extents;
         for (uint32_t i = 0; i < item.n_places; i++)
-                told[i] = (struct peer_place){places[i].address, places[i].length, places[i].key,
-                                              0};
+                told[i] =
+                        (struct peer_place){places[i].address, places[i].length, places[i].key, 0};
         served->state = SERVED_OFFERED;
         served->offered_ns = uv_hrtime();
         daemon->metrics.peer_served_objects_total++;
@@ -398,24 +398,13 @@ static void wait_for_promotion(struct served *served, struct host_copy *copy)
 
 static void promote(struct served *served, struct index_object *object)
 {
-        struct cache *cache = &served->ask->server->daemon->cache;
         struct host_copy *copy;
-        struct object_key key;
-        int r;
+        uint32_t status = load_promote(&served->ask->server->daemon->cache, object, &copy);
 
-        index_key(cache->index, object, &key);
-        r = cache_new_copy(cache, &key, object->raw_bytes, HOST_COPY_ARRIVING, UINT32_MAX, false,
-                           &copy);
-        if (r) {
-                refuse(served, r == CACHE_E_BUSY ? KVT_WIRE_BUSY : KVT_WIRE_NO_MEMORY);
-                return;
-        }
-        r = transfer_up(cache, object, copy, NULL);
-        if (r)
-                refuse(served, load_failure_status(r));
+        if (status)
+                refuse(served, status);
         else
                 wait_for_promotion(served, copy);
-        host_copy_unuse(&cache->copies, copy);
 }
 
 static struct index_object *find(const struct served *served)
@@ -496,8 +485,8 @@ static struct served *next_item(struct peer_server *server)
 
 static bool may_go_on(const struct peer_server *server)
 {
-        return !server->is_closing && server->daemon->recovered &&
-               server->n_held < SERVE_OBJECTS && server->held_bytes < SERVE_BYTES;
+        return !server->is_closing && server->daemon->recovered && server->n_held < SERVE_OBJECTS &&
+               server->held_bytes < SERVE_BYTES;
 }
 
 static void pump(struct peer_server *server)

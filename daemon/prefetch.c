@@ -26,7 +26,7 @@ struct prefetch_item {
         struct peer_fetch *fetch; /* that brings it, while it does; else NULL */
         bool is_missing;          /* here: nothing is to be looked at any more */
         uint32_t status;          /* PENDING: not done */
-        uint64_t bytes;  /* of moving_bytes */
+        uint64_t bytes;           /* of moving_bytes */
 };
 
 struct prefetch {
@@ -143,27 +143,16 @@ static void wait_for(struct prefetch_item *item, struct host_copy *copy)
 static void promote(struct prefetch_item *item, struct index_object *object)
 {
         struct daemon *daemon = item->prefetch->daemon;
-        struct cache *cache = &daemon->cache;
         struct host_copy *copy;
-        struct object_key key;
-        int r;
+        uint32_t status = load_promote(&daemon->cache, object, &copy);
 
-        index_key(cache->index, object, &key);
-        r = cache_new_copy(cache, &key, object->raw_bytes, HOST_COPY_ARRIVING, UINT32_MAX, false,
-                           &copy);
-        if (r) {
-                end_item(item, r == CACHE_E_BUSY ? KVT_WIRE_BUSY : KVT_WIRE_NO_MEMORY);
+        if (status) {
+                end_item(item, status);
                 return;
         }
-        r = transfer_up(cache, object, copy, NULL);
-        if (r) {
-                end_item(item, load_failure_status(r));
-        } else {
-                item->bytes = copy->space_bytes;
-                daemon->prefetches.moving_bytes += item->bytes;
-                wait_for(item, copy);
-        }
-        host_copy_unuse(&cache->copies, copy);
+        item->bytes = copy->space_bytes;
+        daemon->prefetches.moving_bytes += item->bytes;
+        wait_for(item, copy);
 }
 
 static void look_at(struct prefetch_item *item)
@@ -330,9 +319,8 @@ static struct prefetch *prefetch_new(struct session *session, const struct assem
         prefetch->layout = session->layout;
         prefetch->n = prefetch->n_left = assembly->n;
         for (uint32_t i = 0; i < assembly->n; i++)
-                prefetch->items[i] = (struct prefetch_item){.prefetch = prefetch,
-                                                            .key = assembly->keys[i],
-                                                            .status = KVT_WIRE_PENDING};
+                prefetch->items[i] = (struct prefetch_item){
+                        .prefetch = prefetch, .key = assembly->keys[i], .status = KVT_WIRE_PENDING};
         session->n_prefetch_items += assembly->n;
         daemon->prefetches.n_items += assembly->n;
         TAILQ_INSERT_TAIL(&daemon->prefetches.list, prefetch, link);

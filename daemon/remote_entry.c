@@ -96,24 +96,12 @@ static void take_over(struct cache *cache, struct index_object *known, const str
 
 static void enter(struct cache *cache, uint16_t layout, const struct report *report)
 {
-        const struct tier_object *object = report->object;
-        struct index_new_object entry = {
-                .layout = layout,
-                .group = object->key.group,
-                .shard = object->key.shard,
-                .cell = object->cell,
-                .digest = object->key.boundary,
-                .parent = object->parent,
-                .parent_unknown = object->parent_unknown,
-                .croppable = object->croppable,
-                .boundary_tokens = object->boundary_tokens,
-                .raw_bytes = (uint32_t)object->raw_bytes,
-                .generation = report->own ? object->generation : cache->next_generation,
-                .covers = object->covers,
-                .n_covers = object->n_covers,
-        };
+        struct index_new_object entry = cache_described(report->object);
         struct index_object *entered;
 
+        entry.layout = layout;
+        if (!report->own)
+                entry.generation = cache->next_generation;
         if (entry.generation >= cache->next_generation)
                 cache->next_generation = entry.generation + 1;
         if (index_add(cache->index, &entry, &entered))

@@ -5,7 +5,6 @@
  * the check at once; an unknown flag is only noted, so that UNSUPPORTED is answered for
  * well-formed messages alone and the records of such a message can still be walked.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "proto/checksum.h"
@@ -23,18 +22,7 @@ struct check {
         bool unsupported; /* an unknown flag was seen; why says which */
 };
 
-__attribute__((format(printf, 2, 3))) static int invalid(struct check *check, const char *format,
-                                                         ...)
-{
-        va_list arguments;
-
-        if (check->why) {
-                va_start(arguments, format);
-                vsnprintf(check->why->text, sizeof(check->why->text), format, arguments);
-                va_end(arguments);
-        }
-        return MESSAGE_E_INVALID;
-}
+#define invalid(check, ...) (why_set((check)->why, __VA_ARGS__), MESSAGE_E_INVALID)
 
 static void check_flags(struct check *check, const char *place, uint32_t index, uint32_t flags,
                         uint32_t known)

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "proto/checksum.h"
@@ -16,18 +14,7 @@ struct check {
         uint32_t offset; /* first byte that is not yet accounted for */
 };
 
-__attribute__((format(printf, 2, 3))) static int invalid(struct check *check, const char *format,
-                                                         ...)
-{
-        va_list arguments;
-
-        if (check->why) {
-                va_start(arguments, format);
-                vsnprintf(check->why->text, sizeof(check->why->text), format, arguments);
-                va_end(arguments);
-        }
-        return PEER_MESSAGE_E_INVALID;
-}
+#define invalid(check, ...) (why_set((check)->why, __VA_ARGS__), PEER_MESSAGE_E_INVALID)
 
 static int take(struct check *check, const char *what, uint32_t count, uint32_t bytes)
 {
@@ -56,9 +43,8 @@ static int check_ask(struct check *check)
                 if (boundary->reserved)
                         return invalid(check, "boundary %u: reserved is not 0", i);
                 if (!boundary->n_cells || boundary->n_cells > PEER_CELLS_MAX - n_cells)
-                        return invalid(check,
-                                       "boundary %u: n_cells is %u, expected 1 to %u in all", i,
-                                       boundary->n_cells, PEER_CELLS_MAX);
+                        return invalid(check, "boundary %u: n_cells is %u, expected 1 to %u in all",
+                                       i, boundary->n_cells, PEER_CELLS_MAX);
                 n_cells += boundary->n_cells;
                 r = take(check, "cells", boundary->n_cells, sizeof(struct peer_cell));
         }
