@@ -335,6 +335,8 @@ static void on_heartbeat(uv_timer_t *timer)
         tell_manager(daemon, now_ns);
         if (daemon->is_closing)
                 return;
+        status_history_take(&daemon->history, &daemon->metrics,
+                            (double)(now_ns - daemon->started_ns) / 1e9);
         listener_resume(daemon);
         sessions_expire(daemon, now_ns);
         daemon_port_expire(daemon, now_ns);

@@ -25,6 +25,7 @@
 #include "daemon/prefetch.h"
 #include "proto/presence_table.h"
 #include "daemon/session.h"
+#include "daemon/status_history.h"
 #include "proto/wire.h"
 
 struct daemon_port;
@@ -64,6 +65,7 @@ struct daemon {
         uint64_t started_wall_ns;
 
         struct http *http;
+        struct status_history history;
         struct daemon_port *port; /* RDMA; NULL: not configured */
         int listen_fd;
         uv_poll_t listen_poll;

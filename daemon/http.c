@@ -124,9 +124,10 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
                 return answer_document(http, connection, STATUS_SUMMARY);
         if (!strcmp(url, "/details.json"))
                 return answer_document(http, connection, STATUS_DETAILS);
+        if (!strcmp(url, "/history.json"))
+                return answer_document(http, connection, STATUS_HISTORY);
         return answer_text(connection, MHD_HTTP_NOT_FOUND,
-                           "kvtierd serves /, /status.json, /details.json, /metrics, /healthz and "
-                           "/readyz here\n");
+                           "kvtierd serves /, /status.json, /metrics, /healthz and /readyz here\n");
 }
 
 static void run_server(struct http *http);

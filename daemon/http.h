@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The HTTP endpoint: GET or HEAD of /metrics, /healthz and /readyz, of the status page at /,
- * and of the documents that it polls, /status.json and /details.json.
+ * and of the documents that it is drawn from, /status.json, /details.json and /history.json.
  *
  * libmicrohttpd runs without a thread of its own: its epoll fd is polled on the loop, so
  * handlers read the daemon's state without locks. Answers are built in memory and sent

@@ -154,10 +154,30 @@ static json_t *details(struct daemon *daemon)
                          describe_layouts(daemon), "n_drops", n_drops, "drops", drops);
 }
 
+static json_t *last_minutes(const struct daemon *daemon)
+{
+        const struct status_history *history = &daemon->history;
+        char boot_id[2 * sizeof(daemon->boot_id) + 1];
+        json_t *samples = json_array();
+
+        for (uint32_t i = 0; i < status_history_count(history); i++) {
+                const struct status_sample *sample = status_history_at(history, i);
+
+                json_array_append_new(samples, json_pack("[f, I, I, I, I]", sample->seconds,
+                                                         (json_int_t)sample->hits,
+                                                         (json_int_t)sample->misses,
+                                                         (json_int_t)sample->stored_bytes,
+                                                         (json_int_t)sample->loaded_bytes));
+        }
+        admin_hex(boot_id, daemon->boot_id, sizeof(daemon->boot_id));
+        return json_pack("{s:b, s:s, s:o}", "ok", 1, "boot_id", boot_id, "samples", samples);
+}
+
 char *status_document(struct daemon *daemon, enum status_document which)
 {
-        json_auto_t *document =
-                which == STATUS_SUMMARY ? admin_status(daemon, NULL) : details(daemon);
+        json_auto_t *document = which == STATUS_SUMMARY   ? admin_status(daemon, NULL)
+                                : which == STATUS_DETAILS ? details(daemon)
+                                                          : last_minutes(daemon);
 
         return document ? json_dumps(document, JSON_COMPACT) : NULL;
 }

@@ -17,6 +17,7 @@ struct daemon;
 enum status_document {
         STATUS_SUMMARY, /* the document of "kvtierctl --json status" */
         STATUS_DETAILS, /* sessions, layouts, recent drops: the first of each, and how many */
+        STATUS_HISTORY, /* the last minutes, once at first: rows as of struct status_sample */
 };
 
 struct status_page {

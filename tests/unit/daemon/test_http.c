@@ -234,6 +234,8 @@ START_TEST(documents_are_made_for_each_request)
         ck_assert_str_eq(body_of(text), "{\"which\":0,\"requests\":1}");
         text = request("GET", "/details.json?x");
         ck_assert_str_eq(body_of(text), "{\"which\":1,\"requests\":2}");
+        text = request("GET", "/history.json");
+        ck_assert_str_eq(body_of(text), "{\"which\":2,\"requests\":3}");
 }
 END_TEST
 
