@@ -32,8 +32,7 @@
 #define BUNDLE_TABLE_MAX  4096u           /* bytes of an encoding table */
 
 enum {
-        BUNDLE_E_DAMAGED = 1, /* magic, length, checksum or a field is wrong */
-        BUNDLE_E_NEWER,       /* a version or refuse flag that this program does not know */
+        BUNDLE_E_DAMAGED = 1, /* length, checksum or a field is wrong */
 };
 
 /* Who wrote a bundle and which one it was: its name in the pool. */
@@ -141,7 +140,7 @@ void bundle_part_encode(void *record, const struct bundle_part *part);
  * Decodes the record that begins at @record, of at most @length bytes; *@ret_bytes: its own
  * length. Pointers of @ret_part point into @record, which need not be aligned. Whatever
  * stands in a part that is accepted, its bytes lie within a bundle of BUNDLE_BYTES_MAX, and
- * its raw length is at most LAYOUT_OBJECT_MAX. 0 or BUNDLE_E_X.
+ * its raw length is at most LAYOUT_OBJECT_MAX. 0 or BUNDLE_E_DAMAGED.
  */
 int bundle_part_decode(struct bundle_part *ret_part, const void *record, size_t length,
                        size_t *ret_bytes, struct why *why);
@@ -150,22 +149,9 @@ int bundle_part_decode(struct bundle_part *ret_part, const void *record, size_t 
 size_t bundle_header_bytes(const struct bundle_part *parts, uint32_t n_parts);
 /* Sets each part's offset from the stored_bytes; returns the bytes of the whole bundle. */
 uint64_t bundle_place(struct bundle_part *parts, uint32_t n_parts);
-/* The header, of 1 to BUNDLE_PARTS_MAX parts that bundle_place() has placed. */
+/*
+ * The header, of 1 to BUNDLE_PARTS_MAX parts that bundle_place() has placed. It is for whoever has
+ * nothing but a bundle: readers go by the records in the index, and never look at it.
+ */
 void bundle_header_encode(void *header, const struct bundle_id *id, const struct bundle_part *parts,
                           uint32_t n_parts);
-
-/*
- * Looks at a header as read from the pool; *@ret_n_parts and *@ret_header_bytes (at most
- * BUNDLE_HEADER_MAX) from its head, of which the first BUNDLE_HEAD_BYTES are enough to know
- * both. What it says is plausible, not true yet: bundle_header_decode() sees the checksum.
- */
-int bundle_head_decode(const void *bytes, size_t length, struct bundle_id *ret_id,
-                       uint32_t *ret_n_parts, uint32_t *ret_header_bytes, struct why *why);
-/*
- * The whole header, of which all is checked first; then @on_part for each part in order,
- * false ends it early. Whether it is the bundle one was looking for is the caller's to
- * compare. 0 or BUNDLE_E_X.
- */
-int bundle_header_decode(const void *bytes, size_t length,
-                         bool (*on_part)(void *user, const struct bundle_part *part), void *user,
-                         struct why *why);

@@ -267,163 +267,33 @@ static uint8_t *encode_bundle(struct bundle_part parts[PARTS], uint32_t *ret_n, 
         return header;
 }
 
-struct seen {
-        const struct bundle_part *parts;
-        uint32_t n_parts;
-        uint32_t limit; /* end after so many; 0: none */
-};
-
-static bool see_part(void *user, const struct bundle_part *part)
-{
-        struct seen *seen = user;
-
-        if (seen->parts)
-                ck_assert(pool_sample_equal(&seen->parts[seen->n_parts], part));
-        return ++seen->n_parts != seen->limit;
-}
-
 START_TEST(header_lists_its_parts_in_order)
 {
-        struct bundle_part parts[PARTS];
-        struct seen seen = {.parts = parts};
-        struct bundle_id id;
-        uint32_t n, n_parts, header_bytes;
-        size_t bytes;
-        uint8_t *header = encode_bundle(parts, &n, &bytes);
-
-        ck_assert_int_eq(
-                bundle_head_decode(header, BUNDLE_HEAD_BYTES, &id, &n_parts, &header_bytes, NULL),
-                0);
-        ck_assert_mem_eq(id.node, sample_id.node, 16);
-        ck_assert_uint_eq(id.number, sample_id.number);
-        ck_assert_uint_eq(n_parts, n);
-        ck_assert_uint_eq(header_bytes, bytes);
-        ck_assert_uint_eq(parts[0].offset, bytes);
-        ck_assert_int_eq(bundle_header_decode(header, bytes, see_part, &seen, NULL), 0);
-        ck_assert_uint_eq(seen.n_parts, n);
-        seen = (struct seen){.limit = 2};
-        ck_assert_int_eq(bundle_header_decode(header, bytes, see_part, &seen, NULL), 0);
-        ck_assert_uint_eq(seen.n_parts, 2);
-        free(header);
-}
-END_TEST
-
-START_TEST(header_gives_no_part_of_a_damaged_bundle)
-{
-        struct bundle_part parts[PARTS];
-        struct seen seen = {0};
-        uint32_t n;
-        size_t bytes;
-        uint8_t *header = encode_bundle(parts, &n, &bytes);
-
-        for (size_t i = 0; i < bytes; i++) {
-                header[i] ^= 0x10;
-                ck_assert_int_gt(bundle_header_decode(header, bytes, see_part, &seen, NULL), 0);
-                header[i] ^= 0x10;
-        }
-        for (size_t length = 0; length < bytes; length++) {
-                uint8_t *cut = copy_of(header, length);
-
-                ck_assert_int_eq(bundle_header_decode(cut, length, see_part, &seen, NULL),
-                                 BUNDLE_E_DAMAGED);
-                free(cut);
-        }
-        ck_assert_uint_eq(seen.n_parts, 0);
-        free(header);
-}
-END_TEST
-
-static void seal_header(uint8_t *header)
-{
-        struct bundle_head head;
-
-        memcpy(&head, header, sizeof(head));
-        head.checksum =
-                segment_checksum(header, head.header_bytes, offsetof(struct bundle_head, checksum));
-        memcpy(header, &head, sizeof(head));
-}
-
-START_TEST(header_refuses_parts_with_a_gap)
-{
-        struct bundle_part parts[PARTS];
-        struct seen seen = {0};
-        struct why why = {""};
-        uint32_t n;
-        size_t bytes;
-        uint8_t *header = encode_bundle(parts, &n, &bytes);
-
-        parts[1].offset++;
-        bundle_header_encode(header, &sample_id, parts, n);
-        ck_assert_int_eq(bundle_header_decode(header, bytes, see_part, &seen, &why),
-                         BUNDLE_E_DAMAGED);
-        ck_assert_ptr_nonnull(strstr(why.text, "begin"));
-        ck_assert_uint_eq(seen.n_parts, 0);
-        free(header);
-}
-END_TEST
-
-START_TEST(header_refuses_lengths_and_counts_beyond_the_limits)
-{
-        static const uint32_t lengths[] = {0, 63, 64 + 216, BUNDLE_HEADER_MAX + 8, UINT32_MAX};
-        static const uint32_t counts[] = {0, 2, 4, BUNDLE_PARTS_MAX + 1, UINT32_MAX};
-        struct bundle_part parts[PARTS];
-        struct seen seen = {0};
+        struct bundle_part parts[PARTS], again;
         struct bundle_head head;
         uint32_t n;
-        size_t bytes;
-        uint8_t *header = encode_bundle(parts, &n, &bytes);
-
-        ck_assert_uint_eq(n, 3);
-        for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-                memcpy(&head, header, sizeof(head));
-                head.header_bytes = lengths[i];
-                memcpy(header, &head, sizeof(head));
-                if (lengths[i] >= sizeof(head) && lengths[i] <= bytes)
-                        seal_header(header);
-                ck_assert_int_eq(bundle_header_decode(header, bytes, see_part, &seen, NULL),
-                                 BUNDLE_E_DAMAGED);
-        }
-        for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-                bundle_header_encode(header, &sample_id, parts, n);
-                memcpy(&head, header, sizeof(head));
-                head.n_parts = counts[i];
-                memcpy(header, &head, sizeof(head));
-                seal_header(header);
-                ck_assert_int_eq(bundle_header_decode(header, bytes, see_part, &seen, NULL),
-                                 BUNDLE_E_DAMAGED);
-        }
-        ck_assert_uint_eq(seen.n_parts, 0);
-        free(header);
-}
-END_TEST
-
-START_TEST(header_of_a_newer_format_is_told_apart)
-{
-        struct bundle_part parts[PARTS];
-        struct seen seen = {0};
-        struct bundle_head head;
-        struct why why = {""};
-        uint32_t n;
-        size_t bytes;
+        size_t bytes, used, at = sizeof(head);
+        uint64_t offset;
         uint8_t *header = encode_bundle(parts, &n, &bytes);
 
         memcpy(&head, header, sizeof(head));
-        head.refuse_flags = 1;
-        memcpy(header, &head, sizeof(head));
-        seal_header(header);
-        ck_assert_int_eq(bundle_header_decode(header, bytes, see_part, &seen, &why),
-                         BUNDLE_E_NEWER);
-        head.refuse_flags = 0;
-        head.ignore_flags = 1;
-        memcpy(header, &head, sizeof(head));
-        seal_header(header);
-        ck_assert_int_eq(bundle_header_decode(header, bytes, see_part, &seen, NULL), 0);
-        head.version = 7;
-        memcpy(header, &head, sizeof(head));
-        ck_assert_int_eq(bundle_header_decode(header, bytes, see_part, &seen, &why),
-                         BUNDLE_E_NEWER);
-        ck_assert_ptr_nonnull(strstr(why.text, "bundle format 7"));
-        ck_assert_ptr_nonnull(strstr(why.text, "up to 1"));
+        ck_assert_mem_eq(head.magic, BUNDLE_MAGIC, sizeof(head.magic));
+        ck_assert_uint_eq(head.version, BUNDLE_VERSION);
+        ck_assert_mem_eq(head.node, sample_id.node, 16);
+        ck_assert_uint_eq(head.number, sample_id.number);
+        ck_assert_uint_eq(head.n_parts, n);
+        ck_assert_uint_eq(head.header_bytes, bytes);
+        ck_assert_uint_eq(head.checksum,
+                          segment_checksum(header, bytes, offsetof(struct bundle_head, checksum)));
+        offset = bytes;
+        for (uint32_t i = 0; i < n; i++, at += used) {
+                ck_assert_int_eq(bundle_part_decode(&again, header + at, bytes - at, &used, NULL),
+                                 0);
+                ck_assert(pool_sample_equal(&parts[i], &again));
+                ck_assert_uint_eq(again.offset, offset);
+                offset += again.stored_bytes;
+        }
+        ck_assert_uint_eq(at, bytes);
         free(header);
 }
 END_TEST
@@ -474,10 +344,6 @@ int main(void)
         tcase_add_test(tcase, part_refuses_counts_that_its_length_does_not_hold);
         tcase_add_test(tcase, part_refuses_padding_that_is_not_zero);
         tcase_add_test(tcase, header_lists_its_parts_in_order);
-        tcase_add_test(tcase, header_gives_no_part_of_a_damaged_bundle);
-        tcase_add_test(tcase, header_refuses_parts_with_a_gap);
-        tcase_add_test(tcase, header_refuses_lengths_and_counts_beyond_the_limits);
-        tcase_add_test(tcase, header_of_a_newer_format_is_told_apart);
         tcase_add_test(tcase, name_has_one_spelling);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
