@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <microhttpd.h>
@@ -28,6 +30,7 @@ struct http {
         void (*on_closed)(void *user);
         void *on_closed_user;
         uint16_t port;
+        bool is_loopback;
 };
 
 static enum MHD_Result queue(struct MHD_Connection *connection, unsigned status,
@@ -92,11 +95,35 @@ static enum MHD_Result answer_page(struct MHD_Connection *connection)
         return queue(connection, MHD_HTTP_OK, "text/html; charset=utf-8", response);
 }
 
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+        if (address->ss_family == AF_INET6)
+                return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+}
+
+/*
+ * Whether the server was asked for as this machine. A page of somebody else whose name has
+ * come to mean 127.0.0.1 is, to the browser, of the same origin; its name gives it away.
+ */
+static bool is_asked_as_local(struct MHD_Connection *connection)
+{
+        const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
+        size_t length = host ? strcspn(host, ":") : 0;
+
+        return !host || *host == '[' || !host[strspn(host, "0123456789.:")] ||
+               (length == strlen("localhost") && !strncasecmp(host, "localhost", length));
+}
+
 static enum MHD_Result answer_document(struct http *http, struct MHD_Connection *connection,
                                        enum status_document which)
 {
-        char *text = http->document(http->user, which);
+        char *text;
 
+        if (http->is_loopback && !is_asked_as_local(connection))
+                return answer_text(connection, MHD_HTTP_FORBIDDEN,
+                                   "ask for localhost, or for the address\n");
+        text = http->document(http->user, which);
         if (!text)
                 return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "stopping\n");
         return queue(connection, MHD_HTTP_OK, "application/json",
@@ -243,6 +270,7 @@ int http_new(struct http **ret_http, uv_loop_t *loop, const struct http_options 
         http->refresh = options->refresh;
         http->is_ready = options->is_ready;
         http->document = options->document;
+        http->is_loopback = is_loopback(options->listen);
         http->user = options->user;
 
         fd = listen_socket(options->listen, &http->port, why);

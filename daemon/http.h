@@ -2,6 +2,8 @@
 /*
  * The HTTP endpoint: GET or HEAD of /metrics, /healthz and /readyz, of the status page at /,
  * and of the documents that it is drawn from, /status.json, /details.json and /history.json.
+ * On a loopback address these documents are for who asks for it as such: a page of another
+ * site whose name was made to point there gets nothing.
  *
  * libmicrohttpd runs without a thread of its own: its epoll fd is polled on the loop, so
  * handlers read the daemon's state without locks. Answers are built in memory and sent

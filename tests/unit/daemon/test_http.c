@@ -133,16 +133,21 @@ static void hear(int fd, char *ret_answer, size_t size)
 
 static char answer[256 * 1024];
 
-static const char *request(const char *method, const char *path)
+static const char *request_of(const char *host, const char *method, const char *path)
 {
         char text[512];
         int fd = dial();
 
-        snprintf(text, sizeof(text), "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-                 method, path);
+        snprintf(text, sizeof(text), "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
+                 method, path, host);
         say(fd, text);
         hear(fd, answer, sizeof(answer));
         return answer;
+}
+
+static const char *request(const char *method, const char *path)
+{
+        return request_of("127.0.0.1:9464", method, path);
 }
 
 static void assert_status(const char *text, int status)
@@ -245,6 +250,25 @@ START_TEST(a_document_that_is_not_there_any_more_is_no_success)
         assert_status(request("GET", "/status.json"), 503);
         assert_status(request("GET", "/details.json"), 503);
         assert_status(request("GET", "/"), 200);
+}
+END_TEST
+
+START_TEST(a_name_that_was_made_to_point_here_gets_no_document)
+{
+        static const char *const ours[] = {"localhost", "LocalHost:9464", "127.0.0.1",
+                                           "[::1]:9464"};
+        static const char *const others[] = {"evil.example", "localhost.evil.example:9464",
+                                             "127.0.0.1.evil.example", "1a:9464", "localhos"};
+
+        for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+                assert_status(request_of(ours[i], "GET", "/status.json"), 200);
+        for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+                assert_status(request_of(others[i], "GET", "/status.json"), 403);
+                assert_status(request_of(others[i], "GET", "/details.json"), 403);
+                assert_status(request_of(others[i], "GET", "/history.json"), 403);
+        }
+        /* A scraper may call it what it likes. */
+        assert_status(request_of("node-7.example", "GET", "/metrics"), 200);
 }
 END_TEST
 
@@ -446,6 +470,7 @@ int main(void)
         tcase_add_test(serve, the_page_comes_with_a_policy_that_lets_nothing_else_in);
         tcase_add_test(serve, documents_are_made_for_each_request);
         tcase_add_test(serve, a_document_that_is_not_there_any_more_is_no_success);
+        tcase_add_test(serve, a_name_that_was_made_to_point_here_gets_no_document);
         tcase_add_test(serve, head_has_no_body);
         tcase_add_test(serve, other_methods_are_not_allowed);
         tcase_add_test(serve, a_posted_body_is_not_waited_for);
