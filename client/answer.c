@@ -29,7 +29,7 @@ static bool take_grant(struct kvt_session *session, struct kvt__call *call, stru
         int r;
 
         if (call->is_done) {
-                kvt__give_back(session, call->kind, call->set, &from->lease, 1);
+                kvt__give_back(session, call->kind, 0, &from->lease, 1);
                 return true;
         }
         r = kvt__lease_new(&item->lease, &session->leases, &session->arenas, session->era, from,
@@ -39,7 +39,7 @@ static bool take_grant(struct kvt_session *session, struct kvt__call *call, stru
                 return false;
         }
         if (r) {
-                kvt__give_back(session, call->kind, call->set, &from->lease, 1);
+                kvt__give_back(session, call->kind, 0, &from->lease, 1);
                 item->status = KVT_NO_MEMORY;
                 return true;
         }

@@ -211,12 +211,12 @@ void kvt__call_retract(struct kvt_session *session, struct kvt__call *call)
                 wires[n] = drop_lease(session, &call->items[i]);
                 n += is_up && wires[n];
                 if (n == sizeof(wires) / sizeof(wires[0])) {
-                        kvt__give_back(session, kind, call->set, wires, n);
+                        kvt__give_back(session, kind, 0, wires, n);
                         n = 0;
                 }
         }
         if (n)
-                kvt__give_back(session, kind, call->set, wires, n);
+                kvt__give_back(session, kind, 0, wires, n);
 }
 
 static void set_final(struct kvt__call *call, struct kvt__item *item, enum kvt_status status)

@@ -152,7 +152,10 @@ void kvt__calls_end_cancels(struct kvt_session *session, uint64_t target);
 
 void kvt__calls_free(struct kvt_session *session);
 
-/* client/submit.c: returns leases that nobody holds, in one message; no completion. */
+/*
+ * client/submit.c: returns leases that nobody holds, in one message; no completion. Those of a
+ * reservation end their @set; @set 0: what other calls have in it stays.
+ */
 void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t set,
                     const uint64_t *wire_leases, uint32_t n);
 

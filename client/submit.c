@@ -857,6 +857,8 @@ void kvt__give_back(struct kvt_session *session, uint16_t granted_by, uint64_t s
         call->is_on_wire = true;
         batch_init(&batch, session, kind, call->id, n);
         batch.fixed.batch.set = call->set;
+        if (kind == WIRE_ABORT && !set)
+                batch.fixed.batch.flags = WIRE_ABORT_MEMBERS;
         start_message(&batch);
         for (uint32_t i = 0; i < n && sent; i++)
                 sent = add(&batch, &wire_leases[i], sizeof(wire_leases[i]), NULL, 0);

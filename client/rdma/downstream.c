@@ -191,7 +191,7 @@ static void end_room(struct kvt__bridge *bridge, const struct bridge_request *re
 
         if (!room)
                 return;
-        if (room->set && request->kind == WIRE_ABORT)
+        if (room->set && request->kind == WIRE_ABORT && !request->is_members)
                 rooms_end_set(&bridge->rooms, bridge->era, room->set, request->turn);
         else
                 room_end(&bridge->rooms, room);

@@ -23,6 +23,7 @@ struct bridge_request {
         bool is_answered;  /* by the daemon, to the end */
         bool is_held;      /* COMMIT: not sent yet */
         bool goes_on;      /* COMMIT: its set */
+        bool is_members;   /* ABORT: not of their sets */
         uint32_t n_moving; /* batches */
         uint32_t failure;  /* COMMIT: of batches that the daemon was not told of; FIND */
         uint32_t n;        /* of the request */

@@ -132,6 +132,8 @@ static void on_leases(struct kvt__bridge *bridge, const struct wire_batch *messa
 
         if (!request)
                 return;
+        request->is_members =
+                message->header.kind == WIRE_ABORT && message->flags & WIRE_ABORT_MEMBERS;
         message_cursor_init(&cursor, message);
         while (!message_next_lease(&cursor, &lease) && index < request->n)
                 request->leases[index++] = lease;

@@ -358,6 +358,27 @@ START_TEST(the_rooms_of_a_set_end_with_it)
 }
 END_TEST
 
+START_TEST(a_member_that_is_given_back_alone_leaves_the_rooms_of_its_set)
+{
+        struct {
+                struct wire_batch fixed;
+                uint64_t lease;
+        } abort = {.fixed = {.total = 1, .flags = WIRE_ABORT_MEMBERS}, .lease = 1};
+
+        reserve(1, 7, 3);
+        daemon_grants(1, 3, 100);
+        message_header_init(&abort.fixed.header, WIRE_ABORT, 2, 0, bridge.boot_id);
+        abort.fixed.header.n_items = 1;
+        abort.fixed.header.length = sizeof(abort);
+        memcpy(bridge.packet_in, &abort, sizeof(abort));
+        bridge_from_library(&bridge);
+        daemon_says(2, KVT_WIRE_OK);
+        ck_assert_ptr_null(room_find(&bridge.rooms, 1, 1));
+        ck_assert_ptr_nonnull(room_find(&bridge.rooms, 1, 2));
+        ck_assert_ptr_nonnull(room_find(&bridge.rooms, 1, 3));
+}
+END_TEST
+
 START_TEST(the_rooms_of_another_set_of_that_number_stay)
 {
         struct wire_result_item granted = {.status = KVT_WIRE_OK, .lease = 2, .bytes = 100};
@@ -432,6 +453,7 @@ int main(void)
         tcase_add_test(all, cancels_that_wait_go_with_the_connection);
         tcase_add_test(all, what_finds_no_room_leaves_the_rest_of_its_set_alone);
         tcase_add_test(all, the_rooms_of_a_set_end_with_it);
+        tcase_add_test(all, a_member_that_is_given_back_alone_leaves_the_rooms_of_its_set);
         tcase_add_test(all, the_rooms_of_another_set_of_that_number_stay);
         tcase_add_test(all, a_lease_that_is_granted_twice_is_hung_up_on);
         tcase_add_test(all, a_find_that_was_refused_says_so_once);

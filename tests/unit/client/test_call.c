@@ -232,6 +232,53 @@ START_TEST(a_late_grant_is_given_back_after_timeout)
 }
 END_TEST
 
+/* A set may be reserved by several calls, and lives until its commit or abort. */
+START_TEST(a_late_grant_leaves_the_rest_of_its_set)
+{
+        struct kvt_object first = {.bytes = FAKE_OBJECT}, second = {.bytes = FAKE_OBJECT};
+        struct kvt_call call = {.size = sizeof(call), .set = 7};
+        struct fake_item item = granted(0, 76), late = granted(0, 77);
+        const struct wire_batch *abort;
+        uint64_t request, lease;
+        struct message_cursor cursor;
+
+        ck_assert_int_eq(kvt_reserve(session, &call, &first, 1, NULL), KVT_OK);
+        fake_result(&fake, expect_request(WIRE_RESERVE), false, &item, 1);
+        ck_assert_uint_eq(wait_one().status, KVT_OK);
+        call.timeout_ns = MS(20);
+        ck_assert_int_eq(kvt_reserve(session, &call, &second, 1, NULL), KVT_OK);
+        request = expect_request(WIRE_RESERVE);
+        ck_assert_uint_eq(wait_one().status, KVT_TIMEOUT);
+        fake_expect(&fake, WIRE_CANCEL);
+        fake_result(&fake, request, false, &late, 1);
+        abort = fake_expect(&fake, WIRE_ABORT);
+        ck_assert_uint_eq(abort->flags, WIRE_ABORT_MEMBERS);
+        message_cursor_init(&cursor, abort);
+        ck_assert_int_eq(message_next_lease(&cursor, &lease), 0);
+        ck_assert_uint_eq(lease, 77);
+        call.timeout_ns = 0;
+        ck_assert_int_eq(kvt_commit(session, &call, &first, 1, NULL), KVT_OK);
+        fake_expect(&fake, WIRE_COMMIT);
+}
+END_TEST
+
+/* The same of what was granted before the deadline, in a call that has not ended by then. */
+START_TEST(a_call_that_ends_early_leaves_the_rest_of_its_set)
+{
+        struct kvt_object objects[2] = {{.bytes = FAKE_OBJECT}, {.bytes = FAKE_OBJECT}};
+        struct kvt_call call = {.size = sizeof(call), .set = 7, .timeout_ns = MS(100)};
+        struct fake_item item = granted(0, 77);
+        const struct wire_batch *abort;
+
+        ck_assert_int_eq(kvt_reserve(session, &call, objects, 2, NULL), KVT_OK);
+        fake_result(&fake, expect_request(WIRE_RESERVE), true, &item, 1);
+        ck_assert_uint_eq(wait_one().status, KVT_TIMEOUT);
+        abort = fake_expect(&fake, WIRE_ABORT);
+        ck_assert_uint_eq(abort->flags, WIRE_ABORT_MEMBERS);
+        ck_assert_uint_eq(abort->header.n_items, 1);
+}
+END_TEST
+
 START_TEST(a_late_grant_of_an_acquire_is_released)
 {
         struct kvt_object object = {.bytes = 0};
@@ -756,6 +803,8 @@ static Suite *call_suite(void)
         tcase_add_test(tests, a_daemon_that_does_not_read_blocks_nobody);
         tcase_add_test(tests, a_daemon_that_does_not_read_is_told_no_matches);
         tcase_add_test(tests, a_late_grant_is_given_back_after_timeout);
+        tcase_add_test(tests, a_late_grant_leaves_the_rest_of_its_set);
+        tcase_add_test(tests, a_call_that_ends_early_leaves_the_rest_of_its_set);
         tcase_add_test(tests, a_late_grant_of_an_acquire_is_released);
         tcase_add_test(tests, a_commit_that_timed_out_is_decided_by_the_late_answer);
         tcase_add_test(tests, acquire_reports_the_decision_and_then_what_arrives);
