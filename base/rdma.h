@@ -137,7 +137,7 @@ void rdma_port_run(struct rdma_port *port);
 #define RDMA_STAT_LIST(X)                                                                          \
         X(queue_pairs)                                                                             \
         X(completion_queues) X(regions) X(windows) X(windows_bound) X(connections)                 \
-                X(listeners) /* up to here: now */                                                 \
+                X(listeners) X(devices_gone) /* up to here: now */                                 \
                 X(opened) X(messages_sent) X(messages_received) X(credit_waits) X(nudges) X(reads) \
                         X(read_bytes) X(writes) X(written_bytes) X(grants) X(timeouts)
 

@@ -116,8 +116,10 @@ static void take_device_events(struct rdma_port *port, struct rdma_device *devic
                 take_completions(port, device);
         if (fds[1].revents)
                 take_async_events(device);
-        if ((fds[0].revents | fds[1].revents) & (POLLERR | POLLNVAL))
+        if (!device->is_gone && (fds[0].revents | fds[1].revents) & (POLLERR | POLLNVAL)) {
                 device->is_gone = true;
+                rdma_count(port, devices_gone, 1);
+        }
 }
 
 static void wait_for_events(struct rdma_port *port, bool is_spinning)

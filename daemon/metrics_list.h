@@ -156,6 +156,7 @@
         X(rdma_regions, GAUGE, NONE, "Memory regions registered: one an arena and device.")        \
         X(rdma_windows, GAUGE, NONE, "Memory windows allocated.")                                  \
         X(rdma_windows_bound, GAUGE, NONE, "Memory windows that a peer may use now.")              \
+        X(rdma_devices_gone, GAUGE, NONE, "RDMA devices that were removed under the daemon.")      \
         X(rdma_opened_total, COUNTER, NONE, "RDMA connections that came through the handshake.")   \
         X(rdma_ended_total, COUNTER, RDMA_END, "RDMA connections ended or refused, by reason.")    \
         X(rdma_messages_sent_total, COUNTER, NONE, "Messages sent by RDMA.")                       \

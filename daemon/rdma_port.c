@@ -47,6 +47,7 @@ struct daemon_port {
         LIST_HEAD(, stranger) strangers;
         uint32_t n_links; /* that have an owner */
         uint64_t n_refused; /* that the log has been told of */
+        uint64_t n_gone;    /* likewise: devices */
         uint64_t told_ns;
         daemon_port_accept *accept[REMOTE_PEER + 1];
 };
@@ -166,6 +167,19 @@ static void tell_refusals(struct daemon_port *port, uint64_t now_ns)
         port->told_ns = now_ns;
 }
 
+/* The port goes on with the others. */
+static void tell_gone(struct daemon_port *port)
+{
+        struct rdma_port_stats stats;
+
+        rdma_port_stats(port->rdma, &stats);
+        if (stats.devices_gone == port->n_gone)
+                return;
+        log_warning("rdma_device_gone", "n=%" PRIu64 " text=%s", stats.devices_gone,
+                    "its connections have ended, and it is not used again before a restart");
+        port->n_gone = stats.devices_gone;
+}
+
 void daemon_port_expire(struct daemon *daemon, uint64_t now_ns)
 {
         struct stranger *stranger;
@@ -176,6 +190,7 @@ void daemon_port_expire(struct daemon *daemon, uint64_t now_ns)
                 if (now_ns > stranger->until_ns)
                         remote_link_close(stranger->remote);
         tell_refusals(daemon->port, now_ns);
+        tell_gone(daemon->port);
 }
 
 /* ---- the port ---- */
@@ -445,6 +460,7 @@ void daemon_port_refresh(struct daemon *daemon)
         metrics->rdma_regions = stats.regions;
         metrics->rdma_windows = stats.windows;
         metrics->rdma_windows_bound = stats.windows_bound;
+        metrics->rdma_devices_gone = stats.devices_gone;
         metrics->rdma_opened_total = stats.opened;
         memcpy(metrics->rdma_ended_total, stats.ended, sizeof(metrics->rdma_ended_total));
         metrics->rdma_messages_sent_total = stats.messages_sent;

@@ -5,7 +5,9 @@
  */
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,6 +42,29 @@ static const char *host(void)
         const char *given = getenv("KVTIER_REMOTE_HOST");
 
         return given ? given : "127.0.0.1";
+}
+
+/* A name whose first address is nobody's (192.0.2.0/24 is for documentation). */
+#define NAME "kvtier-of-two-addresses"
+
+__attribute__((visibility("default"))) int getaddrinfo(const char *node, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **ret_found)
+{
+        int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+        struct addrinfo *second;
+        int r;
+
+        *(void **)(&next) = dlsym(RTLD_NEXT, "getaddrinfo");
+        if (!node || strcmp(node, NAME))
+                return next(node, service, hints, ret_found);
+        if (hints && hints->ai_flags & AI_NUMERICHOST)
+                return EAI_NONAME;
+        r = next("192.0.2.1", service, hints, ret_found);
+        if (r || next(host(), service, hints, &second))
+                return r ? r : EAI_FAIL;
+        (*ret_found)->ai_next = second;
+        return 0;
 }
 
 static void write_secret(const char *text)
@@ -843,6 +868,35 @@ START_TEST(a_session_too_many_is_refused_and_logged)
 }
 END_TEST
 
+/* Devices of the guest stay: only the loopback can be told to lose its own. */
+START_TEST(a_device_that_is_gone_is_told_and_counted)
+{
+        const bool is_loopback = !getenv("KVTIER_REMOTE_HOST");
+
+        ck_assert(!setenv("LOOPBACK_DEVICE_GONE", "1", 1));
+        start(NULL);
+        if (is_loopback)
+                daemon_wait_log(&fixture, "rdma_device_gone", "n=1");
+        ck_assert_uint_eq(read_metric("rdma_devices_gone"), is_loopback);
+        stop();
+}
+END_TEST
+
+START_TEST(a_name_is_tried_by_each_of_its_addresses)
+{
+        struct kvt_session *session;
+        char at[64];
+
+        start(NULL);
+        snprintf(at, sizeof(at), "rdma://" NAME "%s", strrchr(address, ':'));
+        session = flow_open(at);
+        ck_assert_int_eq(flow_put(session, 1, 1, 5000, 0), KVT_OK);
+        ck_assert_int_eq(flow_get(session, 1, 1, 1, NULL), KVT_OK);
+        kvt_close(session);
+        stop();
+}
+END_TEST
+
 START_TEST(without_the_module_the_address_is_unsupported)
 {
         char why[256];
@@ -892,6 +946,8 @@ int main(int argc, char **argv)
                 sessions_that_come_and_go_leave_nothing,
                 a_wrong_secret_is_denied_and_said_so,
                 a_session_too_many_is_refused_and_logged,
+                a_device_that_is_gone_is_told_and_counted,
+                a_name_is_tried_by_each_of_its_addresses,
                 without_the_module_the_address_is_unsupported,
                 an_address_that_is_none_is_invalid,
                 NULL,

@@ -192,6 +192,7 @@ int rdma_port_open(struct rdma_port **ret_port, const struct rdma_port_options *
         port->epoll = epoll_create1(EPOLL_CLOEXEC);
         port->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         STAILQ_INIT(&port->tasks);
+        port->stats.devices_gone = getenv("LOOPBACK_DEVICE_GONE") != NULL;
         if (epoll_ctl(port->epoll, EPOLL_CTL_ADD, port->kick, &event))
                 abort();
         *ret_port = port;
@@ -441,7 +442,8 @@ int rdma_connection_open(struct rdma_connection **ret_connection, struct rdma_po
         const struct sockaddr_in *to = (const void *)&target->address;
         struct sockaddr_un name;
         socklen_t length = loopback_name(&name, ntohs(to->sin_port));
-        bool is_connected = !connect(fd, (struct sockaddr *)&name, length);
+        bool is_here = ntohl(to->sin_addr.s_addr) >> 8 != 0xc00002; /* 192.0.2.0/24: nobody */
+        bool is_connected = is_here && !connect(fd, (struct sockaddr *)&name, length);
 
         connection = connection_new(port, fd, false);
         connection->events = *events;
