@@ -13,6 +13,8 @@
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/remote_client.h"
 
+enum { READABLE, WRITABLE, N_GRANTS };
+
 static void on_granted(void *user, struct rdma_grant *grant, enum rdma_result result,
                        const struct rdma_place *places)
 {
@@ -20,8 +22,11 @@ static void on_granted(void *user, struct rdma_grant *grant, enum rdma_result re
 
         if (result)
                 return;
-        client->place = places[0];
-        client->is_granted = true;
+        if (grant == client->grants[WRITABLE])
+                client->write_key = places[0].key;
+        else
+                client->place = places[0];
+        client->n_granted++;
 }
 
 static void on_reusable(void *user, struct rdma_grant *grant)
@@ -40,9 +45,12 @@ static void on_open(void *user, struct remote_link *link)
                 .on_reusable = on_reusable,
                 .user = client,
         };
-        struct rdma_grant *grant;
 
-        ck_assert(!rdma_grant_new(&grant, remote_link_connection(link), &options));
+        for (unsigned i = 0; i < N_GRANTS; i++) {
+                options.is_writable = i == WRITABLE;
+                ck_assert(!rdma_grant_new(&client->grants[i], remote_link_connection(link),
+                                          &options));
+        }
 }
 
 static void on_message(void *user, struct remote_link *link, const void *packet, size_t length)
@@ -143,7 +151,7 @@ void remote_client_open(struct remote_client *client, const char *address, const
         client->wire.table_fd = -1;
         client->socket = pair[1];
         ck_assert(!pthread_create(&client->thread, NULL, run, client));
-        while (!client->is_granted && !client->has_ended)
+        while (client->n_granted < N_GRANTS && !client->has_ended)
                 daemon_pause();
         ck_assert_uint_eq(wire_client_hello(&client->wire, 0), KVT_WIRE_OK);
         ck_assert_uint_eq(client->wire.welcome.table_bytes, 0);
@@ -163,7 +171,11 @@ uint32_t remote_client_move_times(struct remote_client *client, uint16_t kind, u
 {
         struct wire_batch fixed = {.header = wire_client_header(&client->wire, kind), .total = n};
         struct wire_move_item item = {
-                .lease = lease, .address = address, .bytes = bytes, .key = client->place.key};
+                .lease = lease,
+                .address = address,
+                .bytes = bytes,
+                .key = kind == WIRE_FETCH ? client->write_key : client->place.key,
+        };
         const struct wire_extent *extents;
         struct message_builder builder;
         const struct wire_header *answer;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A remote session that is nothing but the wire (wire_client.h): a thread carries its packets
- * over RDMA as they are. It grants the daemon one place for reading, and may say of it whatever
- * it likes.
+ * over RDMA as they are. It grants the daemon one place, for reading and for writing, and may say
+ * of it whatever it likes.
  */
 #pragma once
 
@@ -20,6 +20,7 @@ struct remote_client {
         struct wire_client wire;
         uint8_t *memory;
         struct rdma_place place;
+        uint32_t write_key; /* the same place, for FETCH */
 
         /* the thread's */
         pthread_t thread;
@@ -29,7 +30,8 @@ struct remote_client {
         struct rdma_port *port;
         struct remote_link *link;
         struct rdma_region *region;
-        atomic_bool is_granted;
+        struct rdma_grant *grants[2];
+        atomic_uint n_granted;
         atomic_bool has_ended;
         bool stops;
 };
