@@ -686,6 +686,8 @@ void cache_replaced(struct cache *cache, const struct object_key *key, uint64_t 
                 read->is_replaced = true;
                 read->total = total;
         }
+        if (cache->on_replaced)
+                cache->on_replaced(cache->on_published_user, key, total);
 }
 
 /* Nothing here remembers what was replaced, once it is gone: this does, and the pool. */

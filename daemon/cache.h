@@ -76,7 +76,9 @@ struct cache {
         LIST_HEAD(, cache_read) reads;
         /* An object is there that was not. Set by the daemon; NULL: nobody wants to know. */
         void (*on_published)(void *user, const struct index_object *object);
-        void *on_published_user;
+        /* cache_replaced() was called. Likewise. */
+        void (*on_replaced)(void *user, const struct object_key *key, uint64_t total);
+        void *on_published_user; /* of both */
         /* Room or quiet that somebody may wait for has come. Set by the daemon. */
         void (*on_progress)(void *user);
         void *on_progress_user;

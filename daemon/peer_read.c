@@ -37,7 +37,9 @@ struct fetched {
         uint16_t group, shard, cell;
         enum fetched_state state;
         bool is_answered;
-        uint64_t layout_bytes; /* that the layout demands; 0: any */
+        bool is_replaced;        /* since it was asked for, ... */
+        uint64_t replaced_total; /* ... as in struct cache_read */
+        uint64_t layout_bytes;   /* that the layout demands; 0: any */
 };
 
 struct peer_fetch {
@@ -52,9 +54,9 @@ struct peer_fetch {
         bool is_cancelled;
         bool is_given_up; /* the peer knows; at give_up_ns it has to have answered */
         void (*on_end)(void *user, uint32_t status); /* NULL: cancelled */
-        uint64_t bytes;        /* of host memory, taken so far */
-        uint32_t n_open;       /* not ended */
-        uint32_t n_unanswered; /* by the peer */
+        uint64_t bytes;                              /* of host memory, taken so far */
+        uint32_t n_open;                             /* not ended */
+        uint32_t n_unanswered;                       /* by the peer */
         uint32_t n;
         struct fetched items[];
 };
@@ -95,19 +97,48 @@ static int compare(const struct fetched *a, const struct fetched *b)
 
 TREE_GENERATE(fetched_tree, fetched, node, compare)
 
-bool peer_reads_expect(const struct daemon *daemon, uint16_t layout, const struct digest *boundary,
-                       uint16_t group, uint16_t shard)
+/* The first of them that is asked for. */
+static struct fetched *find_expected(const struct daemon *daemon, uint16_t layout,
+                                     const struct digest *boundary, uint16_t group, uint16_t shard)
 {
         struct peer_fetch fetch = {.layout = layout};
         struct fetched wanted = {
                 .fetch = &fetch, .boundary = *boundary, .group = group, .shard = shard};
-        const struct fetched *found;
+        struct fetched *found;
 
         if (!daemon->peers || !daemon->peers->reads.n_expected)
-                return false;
+                return NULL;
         found = RB_NFIND(fetched_tree, &daemon->peers->reads.expected, &wanted);
         return found && digest_equal(&found->boundary, boundary) &&
-               found->fetch->layout == layout && found->group == group && found->shard == shard;
+                               found->fetch->layout == layout && found->group == group &&
+                               found->shard == shard
+                       ? found
+                       : NULL;
+}
+
+bool peer_reads_expect(const struct daemon *daemon, uint16_t layout, const struct digest *boundary,
+                       uint16_t group, uint16_t shard)
+{
+        return find_expected(daemon, layout, boundary, group, shard);
+}
+
+static bool are_of_one_object(const struct fetched *a, const struct fetched *b)
+{
+        return digest_equal(&a->boundary, &b->boundary) && a->fetch->layout == b->fetch->layout &&
+               a->group == b->group && a->shard == b->shard;
+}
+
+void peer_reads_replaced(struct daemon *daemon, const struct object_key *key, uint64_t total)
+{
+        uint16_t layout = index_find_layout(daemon->cache.index, key->domain, &key->layout);
+        struct fetched *first =
+                find_expected(daemon, layout, &key->boundary, key->group, key->shard);
+
+        for (struct fetched *fetched = first; fetched && are_of_one_object(fetched, first);
+             fetched = RB_NEXT(fetched_tree, &daemon->peers->reads.expected, fetched)) {
+                fetched->is_replaced = true;
+                fetched->replaced_total = total;
+        }
 }
 
 /* ---- ends ---- */
@@ -201,11 +232,10 @@ static void verify(uv_work_t *work)
         struct arrival *arrival = work->data;
         uint64_t began_ns = uv_hrtime();
 
-        arrival->is_good =
-                checksum_total(&arrival->checksums, &arrival->copy->key) ==
-                        arrival->checksums.total &&
-                checksum_first_mismatch(&arrival->checksums, arrival->segments,
-                                        arrival->n_segments) < 0;
+        arrival->is_good = checksum_total(&arrival->checksums, &arrival->copy->key) ==
+                                   arrival->checksums.total &&
+                           checksum_first_mismatch(&arrival->checksums, arrival->segments,
+                                                   arrival->n_segments) < 0;
         arrival->verify_seconds = (double)(uv_hrtime() - began_ns) / 1e9;
 }
 
@@ -422,6 +452,8 @@ static uint32_t make_room(struct arrival *arrival, const struct peer_offer_item 
                 return r == CACHE_E_BUSY ? KVT_WIRE_BUSY : KVT_WIRE_NO_MEMORY;
         fetch->bytes += space;
         cache_read_begin(cache, &arrival->read, &key);
+        arrival->read.is_replaced = fetched->is_replaced;
+        arrival->read.total = fetched->replaced_total;
         arrival->copy->committed_ns = item->committed_ns;
         memcpy(arrival->copy->writer_boot_id, item->writer_boot_id,
                sizeof(arrival->copy->writer_boot_id));
@@ -495,8 +527,7 @@ static struct peer_fetch *find_fetch(const struct peer *peer, uint64_t request)
 
 static bool breaks_rules(struct peer *peer, const char *why)
 {
-        log_warning("peer_protocol", "peer=%s detail=%s", peer->address_text,
-                    log_quoted(why).text);
+        log_warning("peer_protocol", "peer=%s detail=%s", peer->address_text, log_quoted(why).text);
         remote_link_close(peer->remote);
         return false;
 }
@@ -578,8 +609,7 @@ void peer_reads_message(struct peer *peer, const void *packet, size_t length)
 }
 
 /* Every neighbour with the same boundary goes into one record. */
-static int add_wants(struct peer_builder *builder, const struct peer_fetch *fetch,
-                     uint32_t *ret_n)
+static int add_wants(struct peer_builder *builder, const struct peer_fetch *fetch, uint32_t *ret_n)
 {
         struct peer_cell cells[ASK_CELLS];
         uint32_t i = 0, n;
@@ -699,8 +729,7 @@ static bool enter(struct peer_fetch *fetch, const struct peer_fetch_options *opt
                 .group = want->group,
                 .shard = want->shard,
                 .cell = (uint16_t)cell,
-                .layout_bytes =
-                        layout_object_bytes(options->description, want->group, want->shard),
+                .layout_bytes = layout_object_bytes(options->description, want->group, want->shard),
         };
         RB_INSERT(fetched_tree, &reads->expected, fetched);
         reads->n_expected++;

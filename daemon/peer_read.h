@@ -78,6 +78,13 @@ void peer_fetch_cancel(struct peer_fetch *fetch);
 bool peer_reads_expect(const struct daemon *daemon, uint16_t layout, const struct digest *boundary,
                        uint16_t group, uint16_t shard);
 
+/*
+ * Other bytes hold under that key: with what total, 0: not known. Of what is asked for only a
+ * READ that is offered later has to know; cache_read_begin() sees to those that have begun. A
+ * blob that serves what was asked for is known by its own key when it is offered, not before.
+ */
+void peer_reads_replaced(struct daemon *daemon, const struct object_key *key, uint64_t total);
+
 /* What the connection to a peer tells. */
 void peer_reads_opened(struct peer *peer);
 void peer_reads_message(struct peer *peer, const void *packet, size_t length);

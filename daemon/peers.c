@@ -13,7 +13,7 @@
 #include "daemon/rdma_port.h"
 #include "proto/remote.h"
 
-#define LOOK_UP_NS    UINT64_C(30000000000)
+#define LOOK_UP_NS     UINT64_C(30000000000)
 #define BACKOFF_MIN_NS UINT64_C(200000000)
 #define BACKOFF_MAX_NS UINT64_C(10000000000)
 
@@ -272,6 +272,11 @@ static void on_published(void *user, const struct index_object *object)
         peer_serve_published(user, object);
 }
 
+static void on_replaced(void *user, const struct object_key *key, uint64_t total)
+{
+        peer_reads_replaced(user, key, total);
+}
+
 int peers_open(struct daemon *daemon)
 {
         const struct config *config = &daemon->config;
@@ -304,6 +309,7 @@ int peers_open(struct daemon *daemon)
                         return err_raise(-ENOMEM);
         }
         daemon->cache.on_published = on_published;
+        daemon->cache.on_replaced = on_replaced;
         daemon->cache.on_published_user = daemon;
         daemon_port_serve(daemon, REMOTE_PEER, peer_serve_accept);
         return 0;
@@ -339,6 +345,7 @@ void peers_close(struct daemon *daemon)
         if (!peers)
                 return;
         daemon->cache.on_published = NULL;
+        daemon->cache.on_replaced = NULL;
         while ((peer = TAILQ_FIRST(&peers->list)))
                 peer_free(peer);
         free(peers->names);
@@ -412,11 +419,11 @@ json_t *peers_status(const struct daemon *daemon)
         if (!all || !daemon->peers)
                 return all;
         TAILQ_FOREACH(peer, &daemon->peers->list, link)
-                json_array_append_new(
-                        all, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "name", peer->name,
-                                       "address", peer->address_text, "state", state_of(peer),
-                                       "why", peer->is_open ? "" : peer->why, "read_objects",
-                                       (json_int_t)peer->read_objects, "read_bytes",
-                                       (json_int_t)peer->read_bytes));
+                json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "name",
+                                                     peer->name, "address", peer->address_text,
+                                                     "state", state_of(peer), "why",
+                                                     peer->is_open ? "" : peer->why, "read_objects",
+                                                     (json_int_t)peer->read_objects, "read_bytes",
+                                                     (json_int_t)peer->read_bytes));
         return all;
 }

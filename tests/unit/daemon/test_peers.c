@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/rdma_connection.h"
+#include "base/rdma_memory.h"
 #include "daemon/answer.h"
 #include "daemon/assembly.h"
 #include "daemon/daemon.h"
@@ -36,6 +37,8 @@ static const struct remote_link_events *reader_events;
 static void *reader_user;
 static uint32_t n_ended, n_answers, last_status, n_promotions;
 static struct assembly *request;
+static struct cache_read *begun; /* by the last offer that is read */
+static struct cache_read seen;   /* as it was when the READ was to start */
 static struct host_copy copy;
 
 int __wrap_remote_link_send(struct remote_link *link, const void *packet, uint32_t length);
@@ -59,6 +62,18 @@ int __wrap_cache_new_copy(struct cache *cache, const struct object_key *key, uin
 int __wrap_transfer_up(struct cache *cache, struct index_object *object, struct host_copy *to,
                        const struct piece_set *pieces);
 void __wrap_host_copy_unuse(struct host_copies *copies, struct host_copy *of);
+
+void __real_cache_read_begin(struct cache *cache, struct cache_read *read,
+                             const struct object_key *key);
+void __wrap_cache_read_begin(struct cache *cache, struct cache_read *read,
+                             const struct object_key *key);
+uint32_t __wrap_daemon_port_extents(const struct daemon *daemon, const struct host_copy *of,
+                                    uint64_t offset, uint64_t length,
+                                    struct rdma_extent ret_extents[WIRE_EXTENTS_MAX]);
+uint32_t __wrap_host_copy_checksum_segments(const struct host_copies *copies,
+                                            const struct host_copy *of,
+                                            struct checksum_segment *ret_segments);
+int __wrap_rdma_transfer_start(struct rdma_transfer *transfer);
 
 int __wrap_remote_link_send(struct remote_link *link, const void *packet, uint32_t length)
 {
@@ -152,6 +167,34 @@ int __wrap_transfer_up(struct cache *cache, struct index_object *object, struct 
 
 void __wrap_host_copy_unuse(struct host_copies *copies, struct host_copy *of)
 {
+}
+
+void __wrap_cache_read_begin(struct cache *cache, struct cache_read *read,
+                             const struct object_key *key)
+{
+        begun = read;
+        __real_cache_read_begin(cache, read, key);
+}
+
+uint32_t __wrap_daemon_port_extents(const struct daemon *daemon, const struct host_copy *of,
+                                    uint64_t offset, uint64_t length,
+                                    struct rdma_extent ret_extents[WIRE_EXTENTS_MAX])
+{
+        ret_extents[0] = (struct rdma_extent){.length = length};
+        return 1;
+}
+
+uint32_t __wrap_host_copy_checksum_segments(const struct host_copies *copies,
+                                            const struct host_copy *of,
+                                            struct checksum_segment *ret_segments)
+{
+        return 0;
+}
+
+int __wrap_rdma_transfer_start(struct rdma_transfer *transfer)
+{
+        seen = *begun;
+        return RDMA_E_CLOSED;
 }
 
 /* ---- both sides ---- */
@@ -305,6 +348,38 @@ START_TEST(what_was_not_sent_is_over_when_it_is_cancelled)
 }
 END_TEST
 
+/* The peer may have looked before: its offer is of bytes that hold no more. */
+START_TEST(what_is_replaced_while_it_is_asked_for_is_known_to_its_read)
+{
+        struct peer_offer_item item = {
+                .lease = 1,
+                .boundary = boundary(1),
+                .bytes = 4096,
+                .n_places = 1,
+                .n_pieces = 1,
+                .boundary_tokens = 256,
+                .flags = PEER_OFFER_PARENT_UNKNOWN,
+        };
+        struct object_key key = {.layout = layout_name, .boundary = boundary(1)};
+
+        daemon_.config.host.piece_bytes = 1u << 20;
+        LIST_INIT(&daemon_.cache.reads);
+        ask(2);
+        peer_reads_replaced(&daemon_, &key, 4711);
+        key.shard = 2; /* nobody asks for it */
+        peer_reads_replaced(&daemon_, &key, 4712);
+        offer(&item, 1);
+        ck_assert_uint_eq(last_status, KVT_WIRE_UNAVAILABLE);
+        ck_assert(seen.is_replaced);
+        ck_assert_uint_eq(seen.total, 4711);
+        item.index = 1;
+        offer(&item, 1);
+        ck_assert_uint_eq(n_ended, 2);
+        ck_assert(!seen.is_replaced);
+        ck_assert(LIST_EMPTY(&daemon_.cache.reads));
+}
+END_TEST
+
 /* ---- a prefetch ---- */
 
 /* While the peer looks for it, it comes to be known on NVMe: it is brought up from there. */
@@ -409,6 +484,7 @@ int main(void)
         tcase_add_test(tcase, a_request_that_is_late_is_cancelled_then_ends_the_link);
         tcase_add_test(tcase, a_cancel_that_is_answered_leaves_the_link);
         tcase_add_test(tcase, what_was_not_sent_is_over_when_it_is_cancelled);
+        tcase_add_test(tcase, what_is_replaced_while_it_is_asked_for_is_known_to_its_read);
         tcase_add_test(tcase, a_prefetch_brings_up_what_came_below_meanwhile);
         tcase_add_test(tcase, requests_that_wait_are_not_walked_over_for_each);
         suite_add_tcase(suite, tcase);
