@@ -25,16 +25,19 @@ def free_port():
 
 
 class Daemon:
+    program = "daemon/kvtierd"
+
     def __init__(self, build, folder, host="64MiB", nvme="96MiB", piece="32MiB"):
         self.build, self.folder = Path(build), Path(folder)
         self.socket = str(self.folder / "kvtierd.sock")
         self.disk = self.folder / "nvme" / "data"
         self.process = None
         self.host, self.piece, self.nvme, self.port = host, piece, nvme, free_port()
+        self.config = self.folder / "kvtierd.conf"
         self.disk.parent.mkdir()
 
     def configure(self, host, piece):
-        (self.folder / "kvtierd.conf").write_text(
+        self.config.write_text(
             f"socket:\n  path: {self.socket}\n"
             f"host:\n  bytes: {host}\n  piece_bytes: {piece}\n"
             f"nvme:\n  paths: [{self.disk}]\n  bytes: {self.nvme}\n"
@@ -47,7 +50,7 @@ class Daemon:
         log = self.folder / "kvtierd.log"
         with open(log, "a") as file:
             begin = file.tell()
-            command = [self.build / "daemon/kvtierd", "--config", self.folder / "kvtierd.conf"]
+            command = [self.build / self.program, "--config", self.config]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
 
         def is_ready():
@@ -85,3 +88,25 @@ class Daemon:
 
     def __exit__(self, *_):
         assert self.stop() in (None, 0, -signal.SIGKILL)  # the last is a test's own doing
+
+
+class Node(Daemon):
+    """One that knows others, by tests/support/loopback_rdma.c, which needs no device."""
+
+    program = "tests/support/kvtierd-loopback"
+
+    def __init__(self, build, folder, peers=(), **sizes):
+        super().__init__(build, folder, **sizes)
+        self.address = f"127.0.0.1:{free_port()}"
+        self.peers = ", ".join(peer.address for peer in peers)
+        self.secret = self.folder / "secret"
+        self.secret.touch(0o600)
+        self.secret.write_text("default of-nobody-elses-business\n")
+
+    def configure(self, host, piece):
+        super().configure(host, piece)
+        with open(self.config, "a") as file:
+            file.write(
+                f"rdma:\n  listen: {self.address}\n  secret: {self.secret}\n"
+                f'  allow: 127.0.0.1\n  peers: "{self.peers}"\n'
+            )
