@@ -10,8 +10,8 @@ from .layout import Codec
 
 PREFIX = "kvtier_"
 SECONDS_MAX = 1e9
-SECONDS = ("connect_timeout", "load_timeout", "store_timeout")
-TEXTS = ("socket", "weights")
+SECONDS = ("connect_timeout", "load_timeout", "store_timeout", "peer_timeout")
+TEXTS = ("socket", "weights", "peer", "address")
 NUMBERS = ("gpu_staging_mib", "gpu_blocks")
 CODECS = {"none": Codec.NONE, "fp8-tile128": Codec.FP8_TILE128, "mxfp8": Codec.MXFP8}
 

@@ -97,6 +97,23 @@ class KvtierConnector(DescribedConnector):
             request, num_computed_tokens, lambda: ask(request, num_computed_tokens)
         )
 
+    def request_finished(
+        self, request: Any, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        return self._with_address(super().request_finished(request, block_ids))
+
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        return self._with_address(super().request_finished_all_groups(request, block_ids))
+
+    def _with_address(
+        self, answer: tuple[bool, dict[str, Any] | None]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Where a decode engine may find what this request has stored."""
+        is_delayed, params = answer
+        return is_delayed, {**(params or {}), **self._manager.fetches.answer} or None
+
     def update_connector_output(self, connector_output: Any) -> None:
         for req_id in connector_output.failed_recving or ():
             self._manager.load_failed(req_id)

@@ -5,7 +5,8 @@
 the boundary that vLLM would choose, and with it what it takes. That is acquired in one call.
 Then only what was granted, all of it in host memory, is a hit. The leases of a request are held
 until all workers have reported the load, or until the request needs none, or for as long as a
-load may take when vLLM finds no room for it. All in the scheduler's thread.
+load may take when vLLM finds no room for it. What a peer has is brought here before all that, once
+for a request (`fetches.py`). All in the scheduler's thread.
 """
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from .. import DIGEST_BYTES, Objects, Session, Status
 from ..attachment import Attachment
 from . import metrics
 from .engine import Engine
+from .fetches import Fetch, Fetches
 from .names import Names
 from .options import Options
 from .plan import Lease, Plan, Span
@@ -64,6 +66,7 @@ class KvtierManager(OffloadingManager):
         for i, facts in enumerate(engine.groups):
             self._masks[facts.group_id] = (1 << engine.shards) - 1 << i * engine.shards
             self._numbers[facts.group_id] = i
+        self.fetches = Fetches(session, options, self._metrics)
         self._attached = Attachment(
             session, logger, partial(self._metrics.gauge, metrics.ATTACHED)
         )
@@ -75,6 +78,8 @@ class KvtierManager(OffloadingManager):
         plan, patience = self._plans[request.request_id], 0.0
         first = n_local // self._engine.chunk_tokens
         answer: Answer = None, False
+        if plan.peer and not self._is_fetched(plan, n_local, ask):
+            return answer
         while True:
             if plan.asked and not self._settle(plan, patience):
                 return None, False
@@ -168,6 +173,47 @@ class KvtierManager(OffloadingManager):
         new = plan.request.block_hashes[(named + 1) * hashes - 1 :: hashes]
         if new:
             plan.digests += self._names.digests(new)
+
+    # ---- what a peer has ----
+
+    def _is_fetched(self, plan: Plan, n_local: int, ask: Callable[[], Answer]) -> bool:
+        """False: something may still come. Once True, the plan has no peer any more."""
+        peer, fetch, first = plan.peer, plan.fetch, n_local // self._engine.chunk_tokens
+        assert peer
+        if fetch is None:
+            self._look(plan, first)
+            fetch = plan.fetch = self._begin_fetch(plan)
+        is_enough = False
+        if fetch and not self.fetches.is_over(fetch):
+            if not peer.waits or not self.fetches.may_look(fetch):
+                return False
+            # Not all that there might be is needed, or exists.
+            self._look(plan, first)
+            is_enough = n_local + (ask()[0] or 0) >= self._reach(plan) * self._engine.chunk_tokens
+            if not is_enough:
+                return False
+        if fetch:
+            self.fetches.end(fetch, peer, is_enough)
+        plan.peer = plan.fetch = None
+        return True
+
+    def _begin_fetch(self, plan: Plan) -> Optional[Fetch]:
+        assert plan.peer
+        n = max(0, self._reach(plan) - plan.first)
+        shards = self._engine.shards
+        cells = np.arange(len(self._engine.groups) * shards, dtype=np.uint64)
+        present = plan.present[:n, None] >> cells & np.uint64(1)
+        digests = plan.digest_table()[plan.first : plan.first + n]
+        return self.fetches.begin(plan.peer, digests, present == 0, shards)
+
+    def _reach(self, plan: Plan) -> int:
+        """Chunks of the longest prefix that vLLM may find."""
+        # What is not attention serves just the token behind it, which has to be computed.
+        needs_end = any(facts.is_state or facts.window_tokens for facts in self._engine.groups)
+        tokens = plan.request.num_tokens - needs_end
+        return int(min(tokens // self._engine.chunk_tokens, len(plan.digests) // DIGEST_BYTES))
+
+    # ---- leases ----
 
     def _acquire(self, plan: Plan, boundary: int) -> None:
         spans, n = self._needed(plan, boundary), self._engine.shards
@@ -303,12 +349,16 @@ class KvtierManager(OffloadingManager):
     # ---- requests, steps, the end ----
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
-        self._plans[req_context.req_id] = Plan(req_context)
+        peer = self.fetches.peer(req_context.kv_transfer_params)
+        self._plans[req_context.req_id] = Plan(req_context, peer=peer)
         return RequestOffloadingContext()
 
     def watch(self, request: Any) -> None:
         """The request of a new plan: its block hashes grow with it."""
-        self._plans[request.request_id].request = request
+        plan = self._plans[request.request_id]
+        plan.request = request
+        if request.skip_reading_prefix_cache:
+            plan.peer = None
 
     def on_request_finished(self, req_context: Any) -> None:
         plan = self._plans.get(req_context.req_id)
@@ -324,6 +374,9 @@ class KvtierManager(OffloadingManager):
             self._session.cancel(plan.asked.call)
             self._abandoned.append(plan.asked)
             plan.asked = None
+        if plan.fetch:
+            self.fetches.cancel(plan.fetch)
+        plan.peer = plan.fetch = None
         self._let_go(plan)
 
     def on_schedule_end(self, context: Any) -> None:
@@ -357,6 +410,7 @@ class KvtierManager(OffloadingManager):
         from here on, until it is started anew.
         """
         self._names.change()
+        self.fetches.turn_off()
         self._storing.clear()
         for req_id, plan in list(self._plans.items()):
             self._give_up(plan)

@@ -15,6 +15,7 @@ from vllm.v1.kv_offload.base import (
 
 ATTACHED = "vllm:kvtier_attached"
 ACQUIRES = "vllm:kvtier_acquires"
+PREFETCHES = "vllm:kvtier_prefetches"
 LOADS_FAILED = "vllm:kvtier_loads_failed"
 KEYS_LOADED = "vllm:kvtier_keys_loaded"
 KEYS_OFFERED = "vllm:kvtier_keys_offered"
@@ -24,6 +25,9 @@ DEFINITIONS: dict[str, OffloadingMetricMetadata] = {
     ATTACHED: OffloadingGaugeMetadata("1 while kvtierd answers and knows the whole layout."),
     ACQUIRES: OffloadingCounterMetadata(
         "Acquires of the scheduler, by what came of them.", labelnames=("status",)
+    ),
+    PREFETCHES: OffloadingCounterMetadata(
+        "Requests whose prompts were asked of a peer, by what came of it.", labelnames=("status",)
     ),
     LOADS_FAILED: OffloadingCounterMetadata("Loads that failed; their requests were recomputed."),
     KEYS_LOADED: OffloadingCounterMetadata("Keys that workers were told to load."),

@@ -12,6 +12,7 @@ from typing import Any, Optional
 import numpy as np
 
 from .. import DIGEST_BYTES, Call
+from .fetches import Fetch, Peer
 
 #: Chunks [first, end) of a group.
 Span = tuple[int, int]
@@ -46,6 +47,8 @@ class Plan:
     present: np.ndarray = field(default_factory=lambda: NOTHING)  #: of chunks from `first` on
     lost: list[tuple[int, int]] = field(default_factory=list)  #: (chunk, mask) found missing
     closed: bool = False  #: finds nothing any more
+    peer: Optional[Peer] = None  #: to be asked for what is missing, or being asked
+    fetch: Optional[Fetch] = None
     attempts: int = 0
     asked: Optional[Lease] = None
     held: Optional[Lease] = None

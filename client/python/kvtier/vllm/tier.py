@@ -90,6 +90,8 @@ class KvtierTier(SecondaryTierManager):
         self._options = Options.of(offloading_spec.extra_config)
         if self._options.codec:
             raise ValueError("kvtier: kvtier_codec is not for a tier beneath vLLM's pool")
+        if self._options.peer or self._options.address:
+            raise ValueError("kvtier: kvtier_peer and kvtier_address are for KvtierConnector")
         engine = offloading_spec.extra_config.get(ENGINE_KEY)
         if engine is None:
             raise ValueError(
