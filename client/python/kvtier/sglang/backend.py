@@ -4,6 +4,9 @@
 SGLang calls it from the threads that prefetch and back up, and some of these die of an
 exception; so after its start it raises none. Whatever fails is False, or 0, and then a page is
 computed that might have been loaded.
+
+Calls carry hashes, and nothing of the request or of what a router has said of it: so no peer is asked
+for what another node has in memory (`Session.prefetch`).
 """
 from __future__ import annotations
 
