@@ -439,6 +439,20 @@ START_TEST(a_find_that_was_refused_says_so_once)
 }
 END_TEST
 
+/* The library has no business with it: the table is the bridge's. */
+START_TEST(what_is_to_be_forgotten_leaves_the_table)
+{
+        const struct wire_header forget = {.kind = WIRE_FORGET, .length = sizeof(forget)};
+        struct presence_bits bits;
+
+        ck_assert_int_eq(presence_table_set(bridge.table, 77, 3, 3, 0), 0);
+        bridge_from_daemon(&bridge, &forget);
+        ck_assert(!presence_lookup(presence_table_view(bridge.table), 77, &bits));
+        ck_assert_uint_eq(told.n, 0);
+        ck_assert_uint_eq(failure, 0);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("client/bridge");
@@ -457,6 +471,7 @@ int main(void)
         tcase_add_test(all, the_rooms_of_another_set_of_that_number_stay);
         tcase_add_test(all, a_lease_that_is_granted_twice_is_hung_up_on);
         tcase_add_test(all, a_find_that_was_refused_says_so_once);
+        tcase_add_test(all, what_is_to_be_forgotten_leaves_the_table);
         suite_add_tcase(suite, all);
         runner = srunner_create(suite);
         srunner_run_all(runner, CK_NORMAL);
