@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An engine whose ranks span nodes: two daemons that are peers, on each a session with half of the
- * shards. Over a transport that needs no device (tests/support/loopback_rdma.c); in the guest of
- * tests/rdma, where KVTIER_SPAN_HOSTS names an address of each device, over theirs.
+ * An engine whose ranks span nodes: daemons that are peers, two but where three are said, on each a
+ * session with one of the shards. Over a transport that needs no device
+ * (tests/support/loopback_rdma.c); in the guest of tests/rdma, where KVTIER_SPAN_HOSTS names an
+ * address of each device, over theirs.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -20,7 +21,8 @@
 #include "tests/support/hybrid_engine.h"
 
 #define MIB          UINT64_C(0x100000)
-#define N_NODES      2u
+#define NODES_MAX    3u
+#define N_GROUPS     5u
 #define N_BOUNDARIES 5u
 /* The daemon waits 2 s for answers: neither shorter nor much longer. */
 #define DEADLINE_MS 2000u
@@ -31,12 +33,15 @@ struct node {
         struct hybrid_engine engine;
         char host[32];
         unsigned port;
-        char listen_at[64], secret_at[160], peers[64];
+        char listen_at[64], secret_at[160], peers[160];
         const char *overrides[5];
 };
 
-static struct node nodes[N_NODES];
-static struct node *const a = &nodes[0], *const b = &nodes[1];
+static struct node nodes[NODES_MAX];
+static struct node *const a = &nodes[0], *const b = &nodes[1], *const c = &nodes[2];
+static unsigned n_nodes = 2;
+static struct kvt_layout layout; /* a shard for each node of the engine */
+static struct kvt_group groups[N_GROUPS];
 static struct hybrid_prompt prompt;
 static char secret[] = "/tmp/kvtier-spans-XXXXXX";
 static const uint8_t engine_id[16] = {7};
@@ -51,6 +56,7 @@ static void set_hosts(void)
         snprintf(a->host, sizeof(a->host), "%.*s", comma ? (int)(comma - hosts) : 9,
                  comma ? hosts : "127.0.0.1");
         snprintf(b->host, sizeof(b->host), "%s", comma ? comma + 1 : "127.0.0.1");
+        memcpy(c->host, b->host, sizeof(c->host));
 }
 
 /* One that nobody listens on now: an address has to name its port. */
@@ -80,7 +86,7 @@ static void write_secret(void)
 
 static void start_daemon(struct node *node, bool has_peers)
 {
-        struct node *other = node == a ? b : a;
+        const struct node *first = node == a ? b : a, *second = node == c ? b : c;
         struct daemon_options options = {
                 .piece_bytes = 16 * MIB, .n_pieces = 1, .overrides = node->overrides};
 
@@ -88,7 +94,11 @@ static void start_daemon(struct node *node, bool has_peers)
         snprintf(node->listen_at, sizeof(node->listen_at), "rdma.listen=%s:%u", node->host,
                  node->port);
         snprintf(node->secret_at, sizeof(node->secret_at), "rdma.secret=%s", secret);
-        snprintf(node->peers, sizeof(node->peers), "rdma.peers=%s:%u", other->host, other->port);
+        snprintf(node->peers, sizeof(node->peers), "rdma.peers=%s:%u", first->host, first->port);
+        if (n_nodes > 2)
+                snprintf(node->peers + strlen(node->peers),
+                         sizeof(node->peers) - strlen(node->peers), ",%s:%u", second->host,
+                         second->port);
         node->overrides[0] = node->listen_at;
         node->overrides[1] = node->secret_at;
         node->overrides[2] = "rdma.allow=127.0.0.1,10.1.0.0/24";
@@ -98,39 +108,53 @@ static void start_daemon(struct node *node, bool has_peers)
 
 static void open_engine(struct node *node)
 {
-        const uint16_t shards[] = {node == a ? 0 : 1};
+        const uint16_t shards[] = {(uint16_t)(node - nodes)};
         const struct kvt_options options = {
                 .engine_id = engine_id, .shards = shards, .n_shards = 1};
 
-        ck_assert_int_eq(hybrid_open_rank(&node->engine, node->fixture.socket, NULL, &options),
+        ck_assert_int_eq(hybrid_open_rank(&node->engine, node->fixture.socket, &layout, &options),
                          KVT_OK);
 }
 
-static void start_daemons(void)
+static void set_layout(uint16_t n_shards)
 {
-        set_hosts();
-        write_secret();
-        for (unsigned i = 0; i < N_NODES; i++)
-                nodes[i].port = free_port(&nodes[i]);
-        for (unsigned i = 0; i < N_NODES; i++)
-                start_daemon(&nodes[i], true);
+        layout = hybrid_layout();
+        memcpy(groups, layout.groups, sizeof(groups));
+        for (unsigned i = 0; i < N_GROUPS; i++)
+                if (groups[i].shards > 1)
+                        groups[i].shards = n_shards;
+        layout.groups = groups;
 }
 
-static void start(void)
+/* @n_spanned: nodes of the engine. */
+static void start_nodes(unsigned n, unsigned n_spanned)
 {
-        start_daemons();
-        for (unsigned i = 0; i < N_NODES; i++)
+        n_nodes = n;
+        set_hosts();
+        set_layout((uint16_t)n_spanned);
+        write_secret();
+        for (unsigned i = 0; i < n; i++)
+                nodes[i].port = free_port(&nodes[i]);
+        for (unsigned i = 0; i < n; i++)
+                start_daemon(&nodes[i], true);
+        for (unsigned i = 0; i < n_spanned; i++)
                 open_engine(&nodes[i]);
         prompt = hybrid_prompt(&a->engine, 1, N_BOUNDARIES * HYBRID_CHUNK_TOKENS + 1, NULL);
 }
 
+static void start(void)
+{
+        start_nodes(2, 2);
+}
+
 static void stop(void)
 {
-        for (unsigned i = 0; i < N_NODES; i++)
+        for (unsigned i = 0; i < n_nodes; i++)
                 hybrid_close(&nodes[i].engine);
-        if (b->fixture.pid)
-                daemon_stop(&b->fixture);
-        for (unsigned i = 0; i < N_NODES; i++)
+        for (unsigned i = 1; i < n_nodes; i++)
+                if (nodes[i].fixture.pid)
+                        daemon_stop(&nodes[i].fixture);
+        for (unsigned i = 0; i < n_nodes; i++)
                 daemon_fixture_deinit(&nodes[i].fixture);
         unlink(secret);
 }
@@ -158,6 +182,16 @@ static void store_all(void)
 {
         store(a, 1, N_BOUNDARIES);
         store(b, 1, N_BOUNDARIES);
+}
+
+static void resume(const struct node *node)
+{
+        ck_assert(!kill(node->fixture.pid, SIGCONT));
+}
+
+static void suspend(const struct node *node)
+{
+        ck_assert(!kill(node->fixture.pid, SIGSTOP));
 }
 
 static uint64_t begin_find(struct hybrid_engine *engine)
@@ -196,6 +230,12 @@ static void expect_usable(struct node *node, uint32_t boundaries)
                               boundaries);
                 daemon_pause();
         }
+}
+
+/* Its loop has gone round. */
+static void turn(struct node *node)
+{
+        (void)daemon_number(&node->fixture, "sessions");
 }
 
 /* ---- stories ---- */
@@ -307,7 +347,7 @@ START_TEST(a_peer_that_is_silent_is_a_miss_at_the_deadline)
         start();
         store_all();
         ck_assert_uint_eq(ask(&a->engine), 5);
-        ck_assert(!kill(b->fixture.pid, SIGSTOP));
+        suspend(b);
         began = daemon_now_ms();
         ck_assert_uint_eq(ask(&a->engine), 0);
         took = daemon_now_ms() - began;
@@ -317,8 +357,63 @@ START_TEST(a_peer_that_is_silent_is_a_miss_at_the_deadline)
         ck_assert_int_eq(
                 hybrid_load_boundary(&a->engine, &prompt, 1, 1u << HYBRID_INDEX, 0, 0, &generation),
                 KVT_OK);
-        ck_assert(!kill(b->fixture.pid, SIGCONT));
+        resume(b);
         expect_usable(a, 5);
+        stop();
+}
+END_TEST
+
+/* A peer that has nothing of the engine, and is silent. */
+START_TEST(who_has_no_shard_is_not_waited_for)
+{
+        uint64_t began;
+
+        start_nodes(3, 2);
+        store_all();
+        expect_usable(a, 5);
+        suspend(c);
+        began = daemon_now_ms();
+        ck_assert_uint_eq(ask(&a->engine), 5);
+        ck_assert_uint_lt(daemon_now_ms() - began, DEADLINE_MS - 500);
+        resume(c);
+        stop();
+}
+END_TEST
+
+START_TEST(three_nodes_have_what_each_has)
+{
+        start_nodes(3, 3);
+        store(c, 1, 4);
+        store_all();
+        expect_usable(a, 4);
+        expect_usable(c, 4);
+        hybrid_drop(&b->fixture, &prompt, 3, HYBRID_ATTENTION, 1);
+        ck_assert_uint_eq(ask(&c->engine), 2);
+        daemon_kill(&b->fixture);
+        expect_usable(a, 0);
+        stop();
+}
+END_TEST
+
+/* One has answered and is gone before the other has. */
+START_TEST(an_answer_goes_with_its_link)
+{
+        uint64_t id;
+
+        start_nodes(3, 3);
+        store(c, 1, N_BOUNDARIES);
+        store_all();
+        expect_usable(a, 5);
+        suspend(c);
+        id = begin_find(&a->engine);
+        /* Each has read what came before: the question, the answer. */
+        turn(a);
+        turn(b);
+        turn(a);
+        daemon_kill(&b->fixture);
+        resume(c);
+        end_find(&a->engine, id);
+        ck_assert_uint_eq(hybrid_match(&a->engine, &prompt).boundaries, 0);
         stop();
 }
 END_TEST
@@ -332,16 +427,18 @@ START_TEST(a_find_ends_by_cancel_and_with_its_session)
         start();
         store_all();
         ck_assert_uint_eq(ask(&a->engine), 5);
-        ck_assert(!kill(b->fixture.pid, SIGSTOP));
+        suspend(b);
         began = daemon_now_ms();
         id = begin_find(&a->engine);
         ck_assert_int_eq(kvt_cancel(a->engine.session, &call, id, &cancel), KVT_OK);
         ck_assert_int_eq(kvt_wait_call(a->engine.session, cancel, &completion, FLOW_TIMEOUT_NS),
                          KVT_OK);
         ck_assert_uint_lt(daemon_now_ms() - began, DEADLINE_MS - 500);
+        /* Nothing more of it comes, which would be one answer too many. */
+        ck_assert_uint_eq(ask(&a->engine), 0);
         begin_find(&a->engine);
         hybrid_close(&a->engine);
-        ck_assert(!kill(b->fixture.pid, SIGCONT));
+        resume(b);
         open_engine(a);
         expect_usable(a, 5);
         stop();
@@ -401,7 +498,7 @@ static enum kvt_status attach(struct node *node, const uint16_t *shards, uint32_
                               uint32_t flags, char why[256])
 {
         const struct kvt_layout whole = hybrid_layout();
-        struct kvt_group groups[5];
+        struct kvt_group known[N_GROUPS];
         struct kvt_layout part = whole;
         struct kvt_options options = {
                 .size = sizeof(options),
@@ -416,9 +513,9 @@ static enum kvt_status attach(struct node *node, const uint16_t *shards, uint32_
         struct kvt_session *session = NULL;
         enum kvt_status status;
 
-        memcpy(groups, whole.groups, sizeof(groups));
-        groups[HYBRID_ATTENTION].page_bytes = groups[HYBRID_ATTENTION].padded_bytes = 0;
-        part.groups = groups;
+        memcpy(known, whole.groups, sizeof(known));
+        known[HYBRID_ATTENTION].page_bytes = known[HYBRID_ATTENTION].padded_bytes = 0;
+        part.groups = known;
         status = kvt_open(&session, &options, why, 256);
         kvt_close(session);
         return status;
@@ -520,6 +617,9 @@ int main(void)
                 shards_that_the_engine_has_nowhere_make_nothing_usable,
                 a_peer_that_is_killed_is_a_miss_until_it_is_back,
                 a_peer_that_is_silent_is_a_miss_at_the_deadline,
+                who_has_no_shard_is_not_waited_for,
+                three_nodes_have_what_each_has,
+                an_answer_goes_with_its_link,
                 a_find_ends_by_cancel_and_with_its_session,
                 finds_of_many_boundaries_are_answered_to_the_end,
                 shards_of_other_nodes_are_not_stored_here,
