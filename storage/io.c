@@ -5,6 +5,11 @@
 #include "storage/io.h"
 #include "storage/uring.h"
 
+/* Where io_uring is forbidden it is by one of these two, and containers forbid it by default. */
+#define REMEDY                                                                                     \
+        "; a container needs kvtier's seccomp profile (/usr/share/kvtier/seccomp.json), a host "   \
+        "kernel.io_uring_disabled=0"
+
 struct io {
         uv_loop_t *loop;
         struct uring *uring; /* NULL: the thread pool is used */
@@ -96,8 +101,8 @@ int io_open(struct io **ret_io, uv_loop_t *loop, const struct io_options *option
         if (r < 0) {
                 why_set(ret_fallback,
                         "io_uring is not available (%s): reads and writes go "
-                        "through a thread pool",
-                        strerror(-r));
+                        "through a thread pool%s",
+                        strerror(-r), options->force_threads ? "" : REMEDY);
                 r = open_threads(io, options);
         }
         if (r < 0) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* kvtierctl doctor: asks for the status, looks at the daemon's process, prints findings. */
 #include <inttypes.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -23,6 +24,24 @@ static uint64_t memlock_limit(pid_t pid)
                         break;
         fclose(file);
         return limit;
+}
+
+/* Then no limit counts: a container's daemon has CAP_IPC_LOCK in place of a limit. */
+static bool may_lock_all(pid_t pid)
+{
+        unsigned long long effective = 0;
+        char path[64], line[256];
+        FILE *file;
+
+        snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+        file = fopen(path, "re");
+        if (!file)
+                return false;
+        while (fgets(line, sizeof(line), file))
+                if (sscanf(line, "CapEff: %llx", &effective) == 1)
+                        break;
+        fclose(file);
+        return effective >> CAP_IPC_LOCK & 1;
 }
 
 static bool runs_as_root(pid_t pid)
@@ -64,7 +83,7 @@ int doctor_command(struct context *context, int argc, char **argv)
         if (r)
                 return r;
         pid = context->connection.daemon_pid;
-        process.memlock_bytes = memlock_limit(pid);
+        process.memlock_bytes = may_lock_all(pid) ? UINT64_MAX : memlock_limit(pid);
         process.is_root = runs_as_root(pid);
         list = findings_list(status, &process);
         if (!context->json)

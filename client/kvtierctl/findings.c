@@ -120,8 +120,8 @@ static const struct {
         const char *cause;
         const char *remedy;
 } degraded_nvme[] = {
-        {"io_uring is not available", "allow io_uring_setup, io_uring_enter and io_uring_register "
-                                      "in the container's seccomp profile, or set "
+        {"io_uring is not available", "give the container kvtier's seccomp profile "
+                                      "(/usr/share/kvtier/seccomp.json), or set "
                                       "kernel.io_uring_disabled=0, and restart"},
         {"no O_DIRECT", "put nvme.paths on ext4, XFS or a block device"},
         {"memory is not registered", "raise the memlock limit of kvtierd (LimitMEMLOCK=infinity, "
