@@ -14,6 +14,7 @@
 #include "base/log.h"
 
 static _Atomic int threshold = LOG_LEVEL_INFO;
+static log_journal_fn send_to_journal;
 
 static const char *const level_names[] = {
         [LOG_LEVEL_ERROR] = "error",
@@ -35,6 +36,11 @@ void log_set_level(enum log_level level)
         atomic_store_explicit(&threshold, (int)level, memory_order_relaxed);
 }
 
+void log_set_journal(log_journal_fn send)
+{
+        send_to_journal = send;
+}
+
 int log_level_parse(const char *name, enum log_level *ret_level)
 {
         for (size_t i = 0; i < sizeof(level_names) / sizeof(level_names[0]); i++) {
@@ -47,25 +53,26 @@ int log_level_parse(const char *name, enum log_level *ret_level)
 }
 
 /* systemd names the device and inode of the stream that it connected to the journal. */
-static int stderr_is_journal(void)
+static bool stderr_is_journal(void)
 {
         const char *stream = getenv("JOURNAL_STREAM");
         unsigned long device, inode;
         struct stat status;
 
         if (!stream || sscanf(stream, "%lu:%lu", &device, &inode) != 2)
-                return 0;
+                return false;
         return !fstat(STDERR_FILENO, &status) && status.st_dev == device && status.st_ino == inode;
 }
 
-static size_t prefix(char *line, size_t size, enum log_level level, const char *event)
+static size_t prefix(char *line, size_t size, bool is_journal, enum log_level level,
+                     const char *event)
 {
         struct timespec now;
         struct tm utc;
         char stamp[32];
         int used;
 
-        if (stderr_is_journal()) {
+        if (is_journal) {
                 used = snprintf(line, size, "<%d>%s", level_priorities[level], event);
         } else {
                 clock_gettime(CLOCK_REALTIME, &now);
@@ -100,13 +107,15 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
 {
         char line[1024];
         va_list arguments;
+        bool is_journal;
         size_t used;
         int more;
 
         if ((int)level > atomic_load_explicit(&threshold, memory_order_relaxed))
                 return;
 
-        used = prefix(line, sizeof(line) - 1, level, event);
+        is_journal = stderr_is_journal();
+        used = prefix(line, sizeof(line) - 1, is_journal, level, event);
         if (*format) {
                 line[used++] = ' ';
                 va_start(arguments, format);
@@ -119,6 +128,10 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
         for (size_t i = 0; i < used; i++)
                 if ((unsigned char)line[i] < ' ')
                         line[i] = '?';
+        line[used] = '\0';
+        if (is_journal && send_to_journal &&
+            !send_to_journal(level_priorities[level], strchr(line, '>') + 1))
+                return;
         line[used++] = '\n';
 
         /* Nothing useful can be done when the log itself cannot be written. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One structured line an event: "level event key=value ...". To the journal with its
- * fields when stderr is the journal's stream, else to stderr with a time stamp. Only the
+ * One structured line an event: "level event key=value ...". To stderr, with a time
+ * stamp or, when that is the journal's stream, with a priority; or to the journal itself. Only the
  * daemon and the CLI log; libraries return errors. Callable from any thread.
  */
 #pragma once
@@ -15,6 +15,13 @@ enum log_level {
 
 /* Lines above @level are dropped. The default is LOG_LEVEL_INFO. */
 void log_set_level(enum log_level level);
+
+/*
+ * What takes a line, "event key=value ...", when stderr is the journal's stream: with its
+ * fields. Unless it returns 0 the line goes to stderr. Set once, before there are threads.
+ */
+typedef int (*log_journal_fn)(int priority, const char *line);
+void log_set_journal(log_journal_fn send);
 
 /*
  * Parses "error", "warning", "info" or "debug". Returns 0, or -EINVAL for any other

@@ -110,7 +110,7 @@ START_TEST(lines_above_the_level_are_dropped)
 }
 END_TEST
 
-START_TEST(the_journal_gets_a_priority_instead_of_a_time)
+static void make_stderr_the_journal(void)
 {
         char stream[64];
         struct stat status;
@@ -119,7 +119,47 @@ START_TEST(the_journal_gets_a_priority_instead_of_a_time)
         snprintf(stream, sizeof(stream), "%lu:%lu", (unsigned long)status.st_dev,
                  (unsigned long)status.st_ino);
         setenv("JOURNAL_STREAM", stream, 1);
+}
+
+START_TEST(the_journal_gets_a_priority_instead_of_a_time)
+{
+        make_stderr_the_journal();
         log_warning("odd", "n=%d", 1);
+        ck_assert_str_eq(written(), "<4>odd n=1\n");
+}
+END_TEST
+
+static int sent_priority, send_result;
+static char sent[2048];
+
+static int send_record(int priority, const char *line)
+{
+        sent_priority = priority;
+        snprintf(sent, sizeof(sent), "%s", line);
+        return send_result;
+}
+
+START_TEST(the_journal_itself_gets_lines_of_its_stream_alone)
+{
+        log_set_journal(send_record);
+        log_info("hello", "n=%d", 1);
+        ck_assert_str_eq(sent, "");
+        ck_assert_ptr_nonnull(strstr(written(), " info hello n=1\n"));
+        make_stderr_the_journal();
+        log_error("bad", "sign=\">\" n=%d", 2);
+        ck_assert_int_eq(sent_priority, 3);
+        ck_assert_str_eq(sent, "bad sign=\">\" n=2");
+        ck_assert_str_eq(written(), "");
+}
+END_TEST
+
+START_TEST(what_the_journal_does_not_take_goes_to_its_stream)
+{
+        make_stderr_the_journal();
+        log_set_journal(send_record);
+        send_result = -EAGAIN;
+        log_warning("odd", "n=%d", 1);
+        ck_assert_str_eq(sent, "odd n=1");
         ck_assert_str_eq(written(), "<4>odd n=1\n");
 }
 END_TEST
@@ -152,6 +192,8 @@ int main(void)
         tcase_add_test(tcase, a_long_line_is_cut_and_still_ends);
         tcase_add_test(tcase, lines_above_the_level_are_dropped);
         tcase_add_test(tcase, the_journal_gets_a_priority_instead_of_a_time);
+        tcase_add_test(tcase, the_journal_itself_gets_lines_of_its_stream_alone);
+        tcase_add_test(tcase, what_the_journal_does_not_take_goes_to_its_stream);
         tcase_add_test(tcase, levels_have_names);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
