@@ -5,8 +5,9 @@
  *   engine store        stores one state
  *   engine restore      says what became of it: "hit", "miss", "wrong" or another status
  *   engine load FOLDER  stores and restores until FOLDER/stop is there, whatever becomes of the
- *                       daemon; tells on every change between hits and none in FOLDER/engine,
- *                       and at the end how many calls came to what and how long the longest took
+ *                       daemon; FOLDER/turns says "hits N" or "none N", N: how often hits have
+ *                       begun; at the end how many restores came to what, and how long store
+ *                       and restore took at most
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -46,9 +47,8 @@ static struct kvt_session *open_session(void)
                                                  .chunk_tokens = N_TOKENS,
                                                  .groups = &group,
                                                  .n_groups = 1};
-        static const struct kvt_options options = {.size = sizeof(options),
-                                                   .layout = &layout,
-                                                   .connect_timeout_ns = 10 * TIMEOUT_NS};
+        static const struct kvt_options options = {
+                .size = sizeof(options), .layout = &layout, .connect_timeout_ns = 10 * TIMEOUT_NS};
         struct kvt_session *session = NULL;
         char why[256] = "";
         enum kvt_status status = kvt_open(&session, &options, why, sizeof(why));
@@ -106,6 +106,7 @@ static void count(struct counts *counts, enum kvt_status status, bool is_right)
                 break;
         case KVT_UNAVAILABLE:
         case KVT_DRAINING:
+        case KVT_TIMEOUT:
                 counts->unavailable++;
                 break;
         default:
@@ -115,22 +116,24 @@ static void count(struct counts *counts, enum kvt_status status, bool is_right)
 }
 
 /* Atomically, since the story reads it meanwhile. */
-static void tell(const char *folder, const char *word)
+static void tell(const char *folder, bool has_hits, unsigned n_begun)
 {
         char path[512], draft[512];
         FILE *file;
 
-        snprintf(path, sizeof(path), "%s/engine", folder);
-        snprintf(draft, sizeof(draft), "%s/engine.new", folder);
+        snprintf(path, sizeof(path), "%s/turns", folder);
+        snprintf(draft, sizeof(draft), "%s/turns.new", folder);
         file = fopen(draft, "w");
-        if (!file || fprintf(file, "%s\n", word) < 0 || fclose(file) || rename(draft, path))
+        if (!file || fprintf(file, "%s %u\n", has_hits ? "hits" : "none", n_begun) < 0 ||
+            fclose(file) || rename(draft, path))
                 perror(path);
 }
 
 static int run_load(struct kvt_session *session, const char *folder)
 {
         struct counts counts = {0};
-        int was = -1;
+        bool has_hits = false;
+        unsigned n_begun = 0;
         char stop[512];
 
         snprintf(stop, sizeof(stop), "%s/stop", folder);
@@ -144,11 +147,12 @@ static int run_load(struct kvt_session *session, const char *folder)
                 took = now_ns() - began;
                 counts.longest_ns = took > counts.longest_ns ? took : counts.longest_ns;
                 count(&counts, status, is_right);
-                if (was != (status == KVT_OK)) {
-                        was = status == KVT_OK;
-                        tell(folder, was ? "hit" : "none");
+                if (has_hits != (status == KVT_OK)) {
+                        has_hits = status == KVT_OK;
+                        n_begun += has_hits;
+                        tell(folder, has_hits, n_begun);
                 }
-                if (!was)
+                if (!has_hits)
                         usleep(1000); /* an engine would compute now */
         }
         printf("stored=%u hits=%u misses=%u unavailable=%u wrong=%u other=%u longest_ms=%u\n",
@@ -171,7 +175,7 @@ int main(int argc, char **argv)
                 puts(kvt_status_name(status));
         } else if (argc == 2 && !strcmp(argv[1], "restore")) {
                 status = restore(session, 0, &is_right);
-                puts(is_right                ? "hit"
+                puts(is_right             ? "hit"
                      : status == KVT_OK   ? "wrong"
                      : status == KVT_MISS ? "miss"
                                           : kvt_status_name(status));
