@@ -242,6 +242,13 @@ struct kvt_dmabuf {
 #define KVT_OPEN_NO_LOADS  (1u << 1)
 #define KVT_OPEN_NO_STORES (1u << 2)
 
+/*
+ * kvt_options.flags of a remote session whose RDMA device has no memory windows of type 2: the
+ * daemon may reach all of the buffer, and not just what a call is about. Commits and acquires
+ * through such a device are KVT_UNSUPPORTED without it; with other devices it changes nothing.
+ */
+#define KVT_OPEN_WHOLE_BUFFER (1u << 3)
+
 struct kvt_options {
         size_t size;
         const char *socket;              /* NULL: KVT_DEFAULT_SOCKET; or rdma://HOST:PORT */

@@ -12,11 +12,12 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
 
-#define KVT__REMOTE_VERSION 3u
+#define KVT__REMOTE_VERSION 4u
 #define KVT__REMOTE_SYMBOL  "kvt__remote_ops"
 #define KVT__REMOTE_SCHEME  "rdma://"
 
@@ -29,6 +30,7 @@ struct kvt__bridge_options {
         uint64_t buffer_bytes;           /* a multiple of 4 KiB */
         const struct kvt_dmabuf *dmabuf; /* the buffer; its fd is copied; NULL: host memory */
         const char *source; /* address of this node to connect from; NULL: as routes say */
+        bool whole_buffer;  /* open it whole where a device has no windows */
 };
 
 /* The module exports one of these. */

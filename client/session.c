@@ -17,11 +17,12 @@
 #include "proto/layout_span.h"
 #include "proto/message.h"
 
-#define BEAT_NS_MIN   UINT64_C(50000000)
-#define BEAT_NS_MAX   UINT64_C(500000000)
-#define CLOSE_NS_MAX  UINT64_C(500000000)
-#define NEVER         UINT64_MAX
-#define OPEN_FLAGS    (KVT_OPEN_PARTIAL_LAYOUT | KVT_OPEN_NO_LOADS | KVT_OPEN_NO_STORES)
+#define BEAT_NS_MIN  UINT64_C(50000000)
+#define BEAT_NS_MAX  UINT64_C(500000000)
+#define CLOSE_NS_MAX UINT64_C(500000000)
+#define NEVER        UINT64_MAX
+#define OPEN_FLAGS                                                                                 \
+        (KVT_OPEN_PARTIAL_LAYOUT | KVT_OPEN_NO_LOADS | KVT_OPEN_NO_STORES | KVT_OPEN_WHOLE_BUFFER)
 #define NS_PER_SECOND UINT64_C(1000000000)
 
 uint64_t kvt__now_ns(void)
@@ -293,6 +294,7 @@ static enum kvt_status open_bridge(struct kvt_session *session, const struct kvt
                                           : KVT_DEFAULT_SECRET,
                 .buffer_bytes = options->buffer_bytes ? options->buffer_bytes : BUFFER_BYTES,
                 .source = secure_getenv("KVTIER_RDMA_SOURCE"),
+                .whole_buffer = options->flags & KVT_OPEN_WHOLE_BUFFER,
         };
         struct kvt_dmabuf dmabuf;
         const char *fault = options->dmabuf ? take_dmabuf(&dmabuf, options->dmabuf) : NULL;

@@ -369,6 +369,7 @@ static int open_port(struct kvt__bridge *bridge, struct why *why)
                 .connections_max = 2,
                 .message_bytes = REMOTE_FRAME_BYTES,
                 .n_credits = REMOTE_CREDITS,
+                .whole_regions = bridge->whole_buffer,
         };
         int r = rdma_port_open(&bridge->port, &options, why);
 
@@ -553,6 +554,7 @@ static int bridge_open(struct kvt__bridge **ret_bridge, const struct kvt__bridge
         if (!bridge)
                 return -ENOMEM;
         bridge->arena_fd = bridge->wake_fd = bridge->pending = bridge->socket = -1;
+        bridge->whole_buffer = options->whole_buffer;
         LIST_INIT(&bridge->eras);
         LIST_INIT(&bridge->batches);
         RB_INIT(&bridge->requests);

@@ -88,6 +88,7 @@ struct kvt__bridge {
         int arena_fd;
         bool is_dmabuf; /* the caller's, and nothing of it is touched here */
         uint64_t dmabuf_offset;
+        bool whole_buffer; /* kvt__bridge_options */
         uint32_t arena_id;
         int wake_fd;
         pthread_t thread;

@@ -380,6 +380,8 @@ END_TEST
 
 /* ---- no room ---- */
 
+static uint32_t open_flags;
+
 static enum kvt_status open_with(struct kvt_session **ret_session, uint64_t buffer_bytes,
                                  const struct kvt_dmabuf *dmabuf, char why[256])
 {
@@ -398,6 +400,7 @@ static enum kvt_status open_with(struct kvt_session **ret_session, uint64_t buff
         struct kvt_options options = {.size = sizeof(options),
                                       .socket = address,
                                       .layout = &layout,
+                                      .flags = open_flags,
                                       .buffer_bytes = buffer_bytes,
                                       .dmabuf = dmabuf,
                                       .connect_timeout_ns = FLOW_TIMEOUT_NS};
@@ -532,6 +535,28 @@ START_TEST(a_dmabuf_is_the_buffer_or_refused_by_the_name_of_the_device)
                 kvt_close(session);
         }
         munmap(base, MIB + 8192);
+        stop();
+}
+END_TEST
+
+/* The guest's devices have windows: there the flag changes nothing. */
+START_TEST(without_windows_the_buffer_is_opened_whole_or_not_at_all)
+{
+        const bool has_windows = getenv("KVTIER_REMOTE_HOST");
+        struct kvt_session *session;
+
+        ck_assert(!setenv("LOOPBACK_NO_WINDOWS", "1", 1));
+        start(NULL);
+        session = open_small(MIB);
+        ck_assert_int_eq(flow_put(session, 1, 1, 5000, 0), has_windows ? KVT_OK : KVT_UNSUPPORTED);
+        expect_nothing_held();
+        kvt_close(session);
+        open_flags = KVT_OPEN_WHOLE_BUFFER;
+        session = open_small(MIB);
+        ck_assert_int_eq(flow_put(session, 2, 1, 5000, 0), KVT_OK);
+        ck_assert_int_eq(flow_get(session, 2, 1, 1, NULL), KVT_OK);
+        expect_nothing_held();
+        kvt_close(session);
         stop();
 }
 END_TEST
@@ -936,6 +961,7 @@ int main(int argc, char **argv)
                 an_object_without_room_in_the_buffer_is_busy_and_costs_nobody_else,
                 a_member_without_room_in_the_buffer_costs_the_set_nothing,
                 a_dmabuf_is_the_buffer_or_refused_by_the_name_of_the_device,
+                without_windows_the_buffer_is_opened_whole_or_not_at_all,
                 bytes_come_once_and_before_the_commit,
                 no_more_is_fetched_at_once_than_may_be_leased,
                 a_place_that_is_not_granted_ends_the_session_and_no_other,

@@ -593,6 +593,12 @@ static void tell_grant(void *object)
                         .key = i + 1,
                 };
         grant->is_told = true;
+        if (getenv("LOOPBACK_NO_WINDOWS") && !grant->connection->port->options.whole_regions) {
+                grant->options.on_granted(grant->options.user, grant, RDMA_RESULT_UNSUPPORTED,
+                                          NULL);
+                rdma_grant_release(grant);
+                return;
+        }
         grant->options.on_granted(grant->options.user, grant, RDMA_RESULT_DONE, places);
 }
 
