@@ -74,6 +74,7 @@ uint32_t __wrap_host_copy_checksum_segments(const struct host_copies *copies,
                                             const struct host_copy *of,
                                             struct checksum_segment *ret_segments);
 int __wrap_rdma_transfer_start(struct rdma_transfer *transfer);
+const char *__wrap_daemon_port_domain(const struct daemon *daemon);
 
 int __wrap_remote_link_send(struct remote_link *link, const void *packet, uint32_t length)
 {
@@ -195,6 +196,11 @@ int __wrap_rdma_transfer_start(struct rdma_transfer *transfer)
 {
         seen = *begun;
         return RDMA_E_CLOSED;
+}
+
+const char *__wrap_daemon_port_domain(const struct daemon *daemon)
+{
+        return "";
 }
 
 /* ---- both sides ---- */
