@@ -11,7 +11,8 @@ import pathlib
 import re
 import sys
 import traceback
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import kubernetes.client
 import kubernetes_validate
@@ -53,7 +54,7 @@ def configuration_of(overlay: str) -> dict[str, str]:
 
 
 def is_of_the_api(document: dict[str, Any]) -> bool:
-    return document["apiVersion"] != "monitoring.coreos.com/v1"
+    return not str(document["apiVersion"]).startswith("monitoring.coreos.com/")
 
 
 def validate(document: dict[str, Any]) -> None:

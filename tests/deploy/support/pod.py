@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pod.py daemon|engine MANIFESTS FOLDER [ARGUMENT...]: a Pod for podman out of what Kubernetes gets.
+"""pod.py daemon|engine MANIFESTS FOLDER [ARGUMENT...]: a Pod for podman of what Kubernetes gets.
 
 The Pod is the template of the DaemonSet or Deployment in MANIFESTS, with its ConfigMap. What is
 changed is what a single small machine has not: GPUs, other nodes, gigabytes. Folders of the host
