@@ -5,8 +5,8 @@
 Standard input has one request a line, standard output one answer, after a line of its own
 that the engine is ready; what vLLM prints goes to standard error. Requests:
 
-  {"prompts": [[ids]...], "salts": [...], "adapters": [[name, id, folder]...], "skip": bool}
-                                    tokens, logprobs, tokens found
+  {"prompts": [[ids]...], "salts": [...], "adapters": [[name, id, folder]...], "skip": bool,
+   "params": {...}}                 tokens, logprobs, tokens found, and the connector's params
   {"forget": true}                  vLLM's own prefix cache is emptied, and only that
   {"reset": true}                   that, and the connector told that weights are others now
   {"kill_before_load": pid}         the next load finds this process killed
@@ -74,7 +74,7 @@ class Engine:
 
         KvtierWorker._store = watched
 
-    def generate(self, prompts, salts=None, adapters=None, skip=False, n=8):
+    def generate(self, prompts, salts=None, adapters=None, skip=False, params=None, n=8):
         from vllm import SamplingParams
         from vllm.lora.request import LoRARequest
 
@@ -85,6 +85,7 @@ class Engine:
             ignore_eos=True,
             logprobs=1,
             skip_reading_prefix_cache=skip,
+            extra_args=dict(kv_transfer_params=params) if params else None,
         )
         requests = [dict(prompt_token_ids=ids) for ids in prompts]
         for request, salt in zip(requests, salts or ()):
@@ -101,6 +102,7 @@ class Engine:
                     next(iter(step.values())).logprob for step in output.outputs[0].logprobs
                 ],
                 found=output.num_cached_tokens,
+                params=output.kv_transfer_params,
             )
             for output in outputs
         ]
