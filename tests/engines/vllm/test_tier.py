@@ -187,6 +187,12 @@ def test_another_connector_does_not_tell_what_the_rows_mean(daemon):
         Pool(daemon, **{ENGINE_KEY: None})
 
 
+@pytest.mark.parametrize("name", ["kvtier_peer", "kvtier_address"])
+def test_a_tier_asks_no_peers(daemon, name):
+    with pytest.raises(ValueError, match="for KvtierConnector"):
+        Pool(daemon, **{name: "10.0.0.1:7428"})
+
+
 def test_an_engine_finds_what_the_pool_of_another_one_held(daemon, tmp_path):
     name = "qwen3_next"  # which has pages and states
     make(tmp_path / name, MODELS[name])
