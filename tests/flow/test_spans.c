@@ -238,6 +238,17 @@ static void turn(struct node *node)
         (void)daemon_number(&node->fixture, "sessions");
 }
 
+/* By itself, when the link to a node that was killed has ended. */
+static void expect_forgotten(struct hybrid_engine *engine)
+{
+        uint64_t began = daemon_now_ms();
+
+        while (hybrid_match(engine, &prompt).boundaries) {
+                ck_assert_uint_lt(daemon_now_ms() - began, SLACK_MS);
+                daemon_pause();
+        }
+}
+
 /* ---- stories ---- */
 
 START_TEST(what_both_nodes_have_is_usable_on_both)
@@ -321,12 +332,7 @@ START_TEST(a_peer_that_is_killed_is_a_miss_until_it_is_back)
         store_all();
         ck_assert_uint_eq(ask(&a->engine), 5);
         daemon_kill(&b->fixture);
-        /* By itself, when the link has ended. */
-        began = daemon_now_ms();
-        while (hybrid_match(&a->engine, &prompt).boundaries) {
-                ck_assert_uint_lt(daemon_now_ms() - began, SLACK_MS);
-                daemon_pause();
-        }
+        expect_forgotten(&a->engine);
         began = daemon_now_ms();
         ck_assert_uint_eq(ask(&a->engine), 0);
         ck_assert_uint_lt(daemon_now_ms() - began, DEADLINE_MS + SLACK_MS);
@@ -411,6 +417,7 @@ START_TEST(an_answer_goes_with_its_link)
         turn(b);
         turn(a);
         daemon_kill(&b->fixture);
+        expect_forgotten(&a->engine);
         resume(c);
         end_find(&a->engine, id);
         ck_assert_uint_eq(hybrid_match(&a->engine, &prompt).boundaries, 0);
@@ -587,7 +594,6 @@ START_TEST(a_remote_session_finds_the_same_and_forgets_it)
         const struct kvt_options options = {
                 .engine_id = engine_id, .shards = shards, .n_shards = 1, .buffer_bytes = MIB};
         struct hybrid_engine remote;
-        uint64_t began;
         char address[64];
 
         start();
@@ -598,11 +604,7 @@ START_TEST(a_remote_session_finds_the_same_and_forgets_it)
         ck_assert_uint_eq(hybrid_match(&remote, &prompt).boundaries, 0);
         ck_assert_uint_eq(ask(&remote), 4);
         daemon_kill(&b->fixture);
-        began = daemon_now_ms();
-        while (hybrid_match(&remote, &prompt).boundaries) {
-                ck_assert_uint_lt(daemon_now_ms() - began, SLACK_MS);
-                daemon_pause();
-        }
+        expect_forgotten(&remote);
         hybrid_close(&remote);
         stop();
 }
