@@ -59,18 +59,23 @@ static void set_hosts(void)
         memcpy(c->host, b->host, sizeof(c->host));
 }
 
-/* One that nobody listens on now: an address has to name its port. */
-static unsigned free_port(const struct node *node)
+/* Ports that nobody listens on now, each another: an address has to name its port. */
+static void choose_ports(unsigned n)
 {
-        struct sockaddr_in at = {.sin_family = AF_INET};
-        socklen_t length = sizeof(at);
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int fds[NODES_MAX];
 
-        ck_assert_int_eq(inet_pton(AF_INET, node->host, &at.sin_addr), 1);
-        ck_assert(!bind(fd, (struct sockaddr *)&at, sizeof(at)));
-        ck_assert(!getsockname(fd, (struct sockaddr *)&at, &length));
-        close(fd);
-        return ntohs(at.sin_port);
+        for (unsigned i = 0; i < n; i++) {
+                struct sockaddr_in at = {.sin_family = AF_INET};
+                socklen_t length = sizeof(at);
+
+                fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+                ck_assert_int_eq(inet_pton(AF_INET, nodes[i].host, &at.sin_addr), 1);
+                ck_assert(!bind(fds[i], (struct sockaddr *)&at, sizeof(at)));
+                ck_assert(!getsockname(fds[i], (struct sockaddr *)&at, &length));
+                nodes[i].port = ntohs(at.sin_port);
+        }
+        for (unsigned i = 0; i < n; i++)
+                close(fds[i]);
 }
 
 static void write_secret(void)
@@ -133,8 +138,7 @@ static void start_nodes(unsigned n, unsigned n_spanned)
         set_hosts();
         set_layout((uint16_t)n_spanned);
         write_secret();
-        for (unsigned i = 0; i < n; i++)
-                nodes[i].port = free_port(&nodes[i]);
+        choose_ports(n);
         for (unsigned i = 0; i < n; i++)
                 start_daemon(&nodes[i], true);
         for (unsigned i = 0; i < n_spanned; i++)
@@ -535,8 +539,7 @@ START_TEST(without_peers_an_engine_that_spans_nodes_is_refused)
 
         set_hosts();
         write_secret();
-        a->port = free_port(a);
-        b->port = free_port(b);
+        choose_ports(2);
         start_daemon(a, false);
         ck_assert_int_eq(attach(a, shards, 1, 0, why), KVT_REFUSED);
         ck_assert_msg(strstr(why, "shard 1 of 2 is on another node"), "%s", why);
