@@ -15,6 +15,8 @@
 #include "daemon/pages.h"
 #include "daemon/session.h"
 
+struct cache;
+
 /* An object of a granted load that is not there yet. */
 struct load_item {
         struct host_copy_waiter waiter;
