@@ -199,6 +199,15 @@ def monitors_scrape_a_port_that_is_there() -> None:
     assert monitor["metadata"]["namespace"] == "kvtier"
     names = [port["name"] for port in template["spec"]["containers"][0]["ports"]]
     assert [end["port"] in names for end in monitor["spec"]["podMetricsEndpoints"]] == [True]
+    # What Prometheus would call the job without and with the relabelings: the rules know both.
+    rules = (DEPLOY / "prometheus/kvtier.rules.yml").read_text()
+    jobs = re.search(r'up\{job=~"([^"]+)"\}', rules)
+    assert jobs, "no rule asks whether a daemon is up"
+    labels = {rule["targetLabel"]: rule.get("replacement")
+              for rule in monitor["spec"]["podMetricsEndpoints"][0]["relabelings"]
+              if "targetLabel" in rule}
+    for job in (f"{monitor['metadata']['namespace']}/{monitor['metadata']['name']}", labels["job"]):
+        assert re.fullmatch(jobs[1], job), job
 
 
 def overlays_of_everything_have_every_part() -> None:
