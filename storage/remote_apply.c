@@ -196,7 +196,7 @@ static void look_for_missed(struct remote *remote, struct remote_node *node, uin
                 read_to = node->gap_at - 1;
         else if (remote->is_rebuilding)
                 read_to = remote_node_position(remote->own, node); /* as our journal says */
-        if (node->is_own || read_to >= floor)
+        if (read_to >= floor)
                 return;
         node->gap_at = 0;
         remote_notice(remote, "replacements were missed while this node was away: what it has "
@@ -205,13 +205,25 @@ static void look_for_missed(struct remote *remote, struct remote_node *node, uin
                 remote->tier.on_missed(remote->tier.on_shared_user);
 }
 
+/* Our own snapshot's, of a time that the index knows nothing of: the next one has to say it too. */
+static void learn_own_floor(struct remote *remote, uint64_t floor, struct database_changes *changes)
+{
+        if (remote->own->floor >= floor)
+                return;
+        remote->own->floor = floor;
+        remote->has_floors = true;
+        remote_put_node(remote, remote->own, changes);
+}
+
 static void apply_read(struct remote *remote, struct remote_node *node,
-                       const struct remote_news *news)
+                       const struct remote_news *news, struct database_changes *changes)
 {
         struct remote_node *of = remote_map_node(&remote->map, news->node, false);
         int r = 0;
 
-        if (of == node)
+        if (of == node && node->is_own)
+                learn_own_floor(remote, news->number, changes);
+        else if (of == node)
                 look_for_missed(remote, node, news->number);
         else if (of)
                 r = remote_node_set_position(node, of, news->number);
@@ -238,7 +250,7 @@ void remote_apply(struct remote *remote, struct remote_node *node, uint64_t numb
                                       changes);
                 break;
         case JOURNAL_READ:
-                apply_read(remote, node, news);
+                apply_read(remote, node, news, changes);
                 break;
         case JOURNAL_LAYOUT:
                 remote_layout_learned(remote, &news->layout, changes);

@@ -216,24 +216,33 @@ static void pass_unreadable(struct remote_follow *follow, int result)
         drop_segment(follow);
 }
 
+/* Before the index was lost: our journal says so, or what it says waits for this very segment. */
+static bool have_we_read(const struct remote_follow *follow)
+{
+        const struct remote *remote = follow->remote;
+        const struct remote_node *own = remote->own;
+
+        return remote->is_rebuilding &&
+               (remote_node_position(own, follow->node) >= follow->number ||
+                (own->waits_for == follow->node && own->waits_for_number >= follow->number));
+}
+
 /*
  * What it told nobody knows. Of its node's bundles some parts may have been dropped: all go,
  * until a snapshot. Some keys may have been replaced: nothing that this node has kept itself
  * can be vouched for, nor what comes from a node that has not read that segment.
  */
-static void miss_segment(struct remote_follow *follow)
+static void miss_segment(struct remote_follow *follow, struct database_changes *changes)
 {
         struct remote *remote = follow->remote;
         struct remote_node *node = follow->node;
-        bool was_read =
-                remote->is_rebuilding && remote_node_position(remote->own, node) >= follow->number;
 
-        if (node->is_own)
-                return;
         if (node->floor < follow->number)
                 node->floor = follow->number;
         remote->has_floors = true;
-        if (!was_read && remote->tier.on_missed)
+        if (node->is_own)
+                remote_put_node(remote, node, changes); /* for our next snapshot */
+        else if (!have_we_read(follow) && remote->tier.on_missed)
                 remote->tier.on_missed(remote->tier.on_shared_user);
 }
 
@@ -257,7 +266,7 @@ static void on_damaged_slice(uv_idle_t *slice)
                 end_round(follow);
                 return;
         }
-        miss_segment(follow);
+        miss_segment(follow, &changes);
         pass_segment(follow, &changes);
         read_next(follow);
 }

@@ -569,6 +569,33 @@ START_TEST(a_torn_segment_is_skipped_and_counted)
 }
 END_TEST
 
+/* Its own journal tells a node without an index that it knew the segment while it was whole. */
+START_TEST(a_segment_that_was_read_before_it_was_torn_is_not_missed)
+{
+        struct driver_object objects[3], own = driver_object(7, 10000);
+        char prefix[POOL_NAME_MAX], name[POOL_NAME_MAX];
+
+        begin(2);
+        for (uint32_t i = 0; i < 3; i++) {
+                objects[i] = driver_object(i, 10000);
+                write_one(a, &objects[i]);
+                nodes_settle(fixture);
+        }
+        write_one(b, &own); /* with what it has read */
+        nodes_settle(fixture);
+        node_close(fixture, 1);
+        pool_name_prefix(prefix, "journal", node_usage(a).node);
+        ck_assert(fake_pool_name(fixture->pool, prefix, 1, name));
+        fake_pool_resize(fixture->pool, name, fake_pool_size(fixture->pool, name) - 9);
+        node_lose_index(fixture, 1, false);
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(node_usage(b).journal_damaged, 1);
+        ck_assert_uint_eq(b->n_missed, 0);
+        end();
+}
+END_TEST
+
 START_TEST(a_bundle_deleted_behind_everybodys_back_is_a_miss)
 {
         struct driver_object object = driver_object(1, 65536);
@@ -715,6 +742,25 @@ START_TEST(a_node_that_nobody_waited_for_is_told_that_it_missed_something)
 }
 END_TEST
 
+/* Its index knew what its snapshots no longer repeat. The next ones say so all the same. */
+START_TEST(a_node_whose_index_was_lost_still_tells_what_it_no_longer_repeats)
+{
+        struct driver_object old = driver_object(4711, 1000);
+
+        replace_behind_the_back_of_b(&old, false);
+        compact_behind_the_back_of_b(2);
+        node_close(fixture, 0);
+        node_lose_index(fixture, 0, false);
+        node_open(fixture, 0);
+        nodes_settle(fixture);
+        compact_behind_the_back_of_b(2 + ROUNDS);
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        ck_assert_uint_eq(b->n_missed, 1);
+        end();
+}
+END_TEST
+
 /* A removal of old segments was under way, and between what remained and the snapshot it ends. */
 START_TEST(what_went_unread_is_not_forgotten_by_a_restart)
 {
@@ -785,10 +831,12 @@ int main(void)
         tcase_add_test(tcase, segments_that_were_read_may_go);
         tcase_add_loop_test(tcase, a_segment_that_cannot_be_read_stops_its_own_node_alone, 0, 2);
         tcase_add_test(tcase, a_torn_segment_is_skipped_and_counted);
+        tcase_add_test(tcase, a_segment_that_was_read_before_it_was_torn_is_not_missed);
         tcase_add_test(tcase, a_bundle_deleted_behind_everybodys_back_is_a_miss);
         tcase_add_test(tcase, a_long_journal_is_compacted);
         tcase_add_test(tcase, a_node_that_stores_nothing_is_waited_for_too);
         tcase_add_test(tcase, a_node_that_nobody_waited_for_is_told_that_it_missed_something);
+        tcase_add_test(tcase, a_node_whose_index_was_lost_still_tells_what_it_no_longer_repeats);
         tcase_add_test(tcase, what_went_unread_is_not_forgotten_by_a_restart);
         tcase_add_test(tcase, a_node_without_a_journal_is_gone);
         suite_add_tcase(suite, tcase);
