@@ -19,7 +19,7 @@ struct finding_ask {
         struct finding *finding;
         struct peer *peer; /* NULL: in no list */
         uint64_t request;
-        bool is_answered;
+        bool is_answered, has_told;
 };
 
 /* A part of a FIND, as long as its FOUND is not sent. */
@@ -440,6 +440,8 @@ const char *findings_take(struct peer *peer, const struct peer_found *found)
         ask->is_answered = true;
         finding->n_waiting--;
         memcpy(span.shards, found->shards, sizeof(span.shards));
+        if (found->header.n_items)
+                ask->has_told = peer->has_told = true;
         if (found->header.n_items && !finding->is_done)
                 span_join_add(&finding->join, &span, peer_found_bits(found));
         end_if_settled(finding);
@@ -469,14 +471,15 @@ void findings_closed(struct peer *peer, bool was_open)
         while ((ask = LIST_FIRST(&peer->asks))) {
                 LIST_REMOVE(ask, link);
                 ask->peer = NULL;
-                if (ask->is_answered)
+                if (ask->has_told)
                         ask->finding->is_void = true;
-                else
+                if (!ask->is_answered)
                         ask->finding->n_waiting--;
                 end_if_settled(ask->finding);
         }
-        if (was_open)
+        if (was_open && peer->has_told)
                 tell_forget(peer->peers->daemon);
+        peer->has_told = false;
 }
 
 /* ---- the other side ---- */

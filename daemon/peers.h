@@ -51,6 +51,7 @@ struct peer {
         struct peer_releases releases;
         LIST_HEAD(, peer_fetch) fetches;
         struct finding_asks asks;
+        bool has_told; /* sessions, since it was opened, what it has of their engine */
         uint64_t read_objects, read_bytes;
 };
 

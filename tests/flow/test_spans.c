@@ -429,6 +429,31 @@ START_TEST(an_answer_goes_with_its_link)
 }
 END_TEST
 
+/* A node of the fleet without the engine is restarted. */
+START_TEST(who_had_nothing_to_tell_takes_nothing_along)
+{
+        uint64_t id;
+
+        start_nodes(3, 2);
+        store_all();
+        expect_usable(a, 5);
+        suspend(b);
+        id = begin_find(&a->engine);
+        turn(a);
+        turn(c);
+        turn(a);
+        daemon_kill(&c->fixture);
+        daemon_wait_log(&a->fixture, "peer_disconnected", "peer=");
+        turn(a);
+        /* What was found before is still known, and what is asked for is still found. */
+        ck_assert_uint_eq(hybrid_match(&a->engine, &prompt).boundaries, 5);
+        resume(b);
+        end_find(&a->engine, id);
+        ck_assert_uint_eq(hybrid_match(&a->engine, &prompt).boundaries, 5);
+        stop();
+}
+END_TEST
+
 START_TEST(a_find_ends_by_cancel_and_with_its_session)
 {
         const struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_WAITED};
@@ -625,6 +650,7 @@ int main(void)
                 who_has_no_shard_is_not_waited_for,
                 three_nodes_have_what_each_has,
                 an_answer_goes_with_its_link,
+                who_had_nothing_to_tell_takes_nothing_along,
                 a_find_ends_by_cancel_and_with_its_session,
                 finds_of_many_boundaries_are_answered_to_the_end,
                 shards_of_other_nodes_are_not_stored_here,
