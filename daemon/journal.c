@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ctype.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Where the code was is nothing that a reader of the journal needs. */
 #define SD_JOURNAL_SUPPRESS_LOCATION
@@ -104,6 +106,10 @@ int journal_send(int priority, const char *line)
 {
         struct journal_record record;
 
+        /* In a container the stream may be the journal's and its socket not there: then
+         * sd_journal_sendv() says that it took what it has dropped. */
+        if (access("/run/systemd/journal/socket", W_OK))
+                return -errno;
         journal_record_init(&record, priority, line);
         return sd_journal_sendv(record.fields, (int)record.n_fields);
 }
