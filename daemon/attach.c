@@ -111,8 +111,10 @@ static uint32_t check_span(const struct session *session, const struct wire_atta
         struct why name;
 
         TAILQ_FOREACH(other, &session->daemon->sessions, link) {
+                /* How many shards there are is for the layouts to tell apart, by name. */
                 if (other->state != SESSION_ATTACHED || other->domain != session->domain ||
                     memcmp(other->engine_id, attach->engine_id, sizeof(other->engine_id)) != 0 ||
+                    other->span.n_shards != session->span.n_shards ||
                     layout_spans_equal(&other->span, &session->span))
                         continue;
                 name_session(other, &name);

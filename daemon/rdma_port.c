@@ -175,7 +175,7 @@ static void tell_gone(struct daemon_port *port)
         rdma_port_stats(port->rdma, &stats);
         if (stats.devices_gone == port->n_gone)
                 return;
-        log_warning("rdma_device_gone", "n=%" PRIu64 " text=%s", stats.devices_gone,
+        log_warning("rdma_device_gone", "n=%" PRIu64 " text=\"%s\"", stats.devices_gone,
                     "its connections have ended, and it is not used again before a restart");
         port->n_gone = stats.devices_gone;
 }
