@@ -37,7 +37,8 @@ struct rdma_port {
         STAILQ_HEAD(, task) tasks;
         LIST_HEAD(, rdma_connection) connections;
         struct rdma_refusal refusal;
-        struct rdma_port_stats stats;
+        struct rdma_port_stats stats; /* .regions is below */
+        uint64_t regions;             /* atomic: arenas are registered by a worker */
 };
 
 struct watched {
@@ -239,6 +240,7 @@ int rdma_port_fd(const struct rdma_port *port)
 void rdma_port_stats(const struct rdma_port *port, struct rdma_port_stats *ret_stats)
 {
         *ret_stats = port->stats;
+        ret_stats->regions = __atomic_load_n(&port->regions, __ATOMIC_RELAXED);
 }
 
 /* ---- handshake and messages ---- */
@@ -525,7 +527,7 @@ int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, voi
         if (!region)
                 return -ENOMEM;
         *region = (struct rdma_region){.port = port, .base = base, .length = length};
-        __atomic_fetch_add(&port->stats.regions, 1, __ATOMIC_RELAXED); /* any thread */
+        __atomic_fetch_add(&port->regions, 1, __ATOMIC_RELAXED);
         *ret_region = region;
         return 0;
 }
@@ -564,7 +566,7 @@ int rdma_region_free(struct rdma_region *region)
         if (region && region->n_users)
                 return RDMA_E_BUSY;
         if (region)
-                __atomic_fetch_sub(&region->port->stats.regions, 1, __ATOMIC_RELAXED);
+                __atomic_fetch_sub(&region->port->regions, 1, __ATOMIC_RELAXED);
         if (region && region->bytes)
                 munmap(region->bytes, region->offset + region->length);
         free(region);
