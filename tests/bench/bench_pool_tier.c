@@ -3,8 +3,9 @@
  * bench_pool_tier COUNT BYTES BUNDLE_BYTES DEPTH
  *
  * Streams COUNT objects into the remote tier on the RADOS cluster that tests/remote/cluster has
- * started, and out of it again: bundles, checksums, index and journal with them, DEPTH bundles in
- * flight. Prints JSON rows: bytes a second each way, and how long the loop was kept at a time.
+ * started, and out of it again, a bundle's objects together: bundles, checksums, index and journal
+ * with them, DEPTH bundles in flight. Prints JSON rows: bytes a second each way, and how long the
+ * loop was kept at a time.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "tests/remote/cluster.h"
 #include "tests/support/scratch.h"
 
-#define SLOTS     32u
+#define SLOTS     128u
 #define OF_PROMPT 64u /* objects: they may share a bundle */
 
 struct bench;
@@ -39,6 +40,9 @@ struct bench {
         struct tier_place *places;
         uint32_t count, n_begun, n_done;
         bool is_put;
+        uint32_t of_bundle;     /* objects, which are read together, as a prompt's are */
+        uint32_t n_left[SLOTS]; /* of each bundle that is being read */
+        uint32_t n_slots;
         struct slot slots[SLOTS];
 };
 
@@ -62,6 +66,7 @@ static void on_turn(uv_prepare_t *prepare)
 }
 
 static void next(struct slot *slot);
+static void read_next(struct slot *slot);
 
 static void on_written(struct tier_write *write, int result, struct tier_place place)
 {
@@ -82,7 +87,7 @@ static void on_read(struct tier_read *read, int result, const struct checksum_li
         if (result)
                 die("read", result);
         slot->bench->n_done++;
-        next(slot);
+        read_next(slot);
 }
 
 static void submit_write(struct slot *slot);
@@ -140,6 +145,7 @@ static void next(struct slot *slot)
                 uv_queue_work(&bench->loop, &slot->work, compute, on_computed);
                 return;
         }
+        bench->n_left[(slot - bench->slots) / bench->of_bundle]++;
         slot->read = (struct tier_read){
                 .place = bench->places[slot->number],
                 .key = &object->key,
@@ -152,6 +158,17 @@ static void next(struct slot *slot)
         r = bench->tier->ops.read(bench->tier, &slot->read);
         if (r)
                 die("submit read", r);
+}
+
+static void read_next(struct slot *slot)
+{
+        struct bench *bench = slot->bench;
+        size_t i = (size_t)(slot - bench->slots) / bench->of_bundle;
+
+        if (--bench->n_left[i])
+                return;
+        for (uint32_t j = 0; j < bench->of_bundle; j++)
+                next(&bench->slots[i * bench->of_bundle + j]);
 }
 
 static void print(const char *name, double value, const char *unit)
@@ -168,7 +185,7 @@ static void run(struct bench *bench, bool is_put)
         bench->is_put = is_put;
         bench->n_begun = bench->n_done = 0;
         bench->turn_ns = bench->longest_ns = 0;
-        for (uint32_t i = 0; i < SLOTS; i++)
+        for (uint32_t i = 0; i < bench->n_slots; i++)
                 next(&bench->slots[i]);
         while (bench->n_done < bench->count)
                 uv_run(&bench->loop, UV_RUN_ONCE);
@@ -181,7 +198,7 @@ static void run(struct bench *bench, bool is_put)
 
 static void make_slots(struct bench *bench, uint64_t bytes)
 {
-        for (uint32_t i = 0; i < SLOTS; i++) {
+        for (uint32_t i = 0; i < bench->n_slots; i++) {
                 struct slot *slot = &bench->slots[i];
                 uint32_t *words = aligned_alloc(4096, bytes);
 
@@ -277,6 +294,11 @@ int main(int argc, char **argv)
         bytes = strtoull(argv[2], NULL, 10);
         if (!bench.count || !bytes || bytes % 4096 || uv_loop_init(&bench.loop) ||
             uv_loop_configure(&bench.loop, UV_METRICS_IDLE_TIME))
+                return 2;
+        /* Twice the depth: the next bundles are gathered while those before are on their way. */
+        bench.of_bundle = (uint32_t)(strtoull(argv[3], NULL, 10) / bytes);
+        bench.n_slots = 2 * bench.of_bundle * (uint32_t)strtoul(argv[4], NULL, 10);
+        if (!bench.of_bundle || !bench.n_slots || bench.n_slots > SLOTS)
                 return 2;
         scratch_make(folder, sizeof(folder));
         atexit(remove_folder);
