@@ -33,7 +33,8 @@ class Options(EngineOptions):
         for name in ("peer", "address"):
             value = getattr(self, name)
             if value and not is_peer_name(value):
-                raise ValueError(f"kvtier: {PREFIX}{name} is {value!r}, not HOST:PORT")
+                raise ValueError(f"kvtier: {PREFIX}{name} is {value!r}, not HOST:PORT "
+                                 f"in at most {PEER_NAME_MAX} printable characters")
 
 
 def is_peer_name(value: Any) -> bool:
