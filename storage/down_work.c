@@ -80,7 +80,8 @@ int down_work_queue(uv_loop_t *loop, struct down_work *work, void (*help)(struct
         work->loop = loop;
         work->help = help;
         work->then = then;
-        if (n_working(loop) < DOWN_WORKERS)
+        /* Where one waits, on_ended() is between the end of another and the start of that one. */
+        if (!first_waiting(loop) && n_working(loop) < DOWN_WORKERS)
                 return start(work);
         TAILQ_INSERT_TAIL(&waiting, work, link);
         return 0;

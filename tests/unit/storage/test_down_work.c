@@ -19,6 +19,11 @@ static _Atomic uint32_t n_now, n_most;
 static uv_loop_t loops[2];
 static struct job jobs[2][N];
 
+/* What queues itself again, what holds the other worker meanwhile, and what waits behind. */
+static struct job again, held, behind;
+static uint32_t n_ends, behind_ended_as;
+static uv_sem_t release;
+
 static void help(struct down_work *work)
 {
         uint32_t now = ++n_now, most = n_most;
@@ -86,6 +91,41 @@ START_TEST(a_loop_does_not_wait_for_another)
 }
 END_TEST
 
+static void help_until_released(struct down_work *work)
+{
+        uv_sem_wait(&release);
+}
+
+static void then_again(struct down_work *work, int status)
+{
+        then(work, status);
+        n_ends++;
+        if (again.n_ends == N)
+                uv_sem_post(&release);
+        else
+                ck_assert_int_eq(down_work_queue(work->loop, work, help, then_again), 0);
+}
+
+static void then_behind(struct down_work *work, int status)
+{
+        then(work, status);
+        behind_ended_as = ++n_ends;
+}
+
+START_TEST(what_queues_itself_again_waits_behind_others)
+{
+        ck_assert_int_eq(uv_sem_init(&release, 0), 0);
+        down_work_queue(&loops[0], &held.work, help_until_released, then);
+        down_work_queue(&loops[0], &again.work, help, then_again);
+        down_work_queue(&loops[0], &behind.work, help, then_behind);
+        uv_run(&loops[0], UV_RUN_DEFAULT);
+        ck_assert_uint_eq(again.n_ends, N);
+        ck_assert_uint_eq(held.n_ends, 1);
+        ck_assert_uint_eq(behind_ended_as, 2);
+        uv_sem_destroy(&release);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("storage/down_work");
@@ -96,6 +136,7 @@ int main(void)
         tcase_add_checked_fixture(tcase, setup, teardown);
         tcase_add_test(tcase, two_are_at_work_at_a_time);
         tcase_add_test(tcase, a_loop_does_not_wait_for_another);
+        tcase_add_test(tcase, what_queues_itself_again_waits_behind_others);
         suite_add_tcase(suite, tcase);
         srunner_run_all(runner, CK_NORMAL);
         failed = srunner_ntests_failed(runner);
