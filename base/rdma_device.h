@@ -30,7 +30,7 @@ struct rdma_device {
         struct ibv_device_attr attr;
         uint64_t message_max; /* bytes of one work request */
         bool has_windows;
-        bool is_gone;                    /* helper: removed, or its driver was reset; for good */
+        _Atomic bool is_gone;            /* for good: removed, or reset; the helper sets it */
         struct rdma_window_list windows; /* helper: bound to nothing, for the next grant */
         uint32_t n_windows;
 };

@@ -283,7 +283,7 @@ static void open_whole_regions(struct rdma_grant *grant)
         become_held(grant);
 }
 
-/* A dma-buf's region is there for some devices only. */
+/* A region may be there for some devices only: a dma-buf's, or what came when one was gone. */
 static bool has_regions(const struct rdma_grant *grant)
 {
         const struct rdma_connection *connection = grant->connection;

@@ -18,7 +18,8 @@
 
 /*
  * Pins and registers, in the calling thread, which may be any: about 0.1 ms a MiB of small
- * pages. A region may serve any number of connections of its port. 0 or negative.
+ * pages. A region may serve any number of connections of its port. Devices that are gone are
+ * left out. 0 or negative; -ENODEV: all of them are gone.
  */
 int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, void *base,
                     size_t length);

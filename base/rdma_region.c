@@ -45,12 +45,15 @@ int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, voi
                     size_t length)
 {
         struct rdma_region *region = region_alloc(port, base, length);
+        uint32_t n = 0;
 
         if (!region)
                 return err_raise(-ENOMEM);
         for (uint32_t i = 0; i < port->n_devices; i++) {
                 struct rdma_device *device = &port->devices[i];
 
+                if (device->is_gone)
+                        continue;
                 region->mrs[i] = ibv_reg_mr(device->pd, base, length, access_of(port, device));
                 if (!region->mrs[i]) {
                         int error = errno;
@@ -59,6 +62,11 @@ int rdma_region_new(struct rdma_region **ret_region, struct rdma_port *port, voi
                         return err_raise(-error);
                 }
                 rdma_count(port, regions, 1);
+                n++;
+        }
+        if (!n) {
+                deregister(region);
+                return err_raise(-ENODEV);
         }
         *ret_region = region;
         return 0;

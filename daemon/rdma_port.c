@@ -377,8 +377,10 @@ void daemon_port_add_arena(struct daemon *daemon, const struct host_arena *arena
         r = port->prepare_result;
         if (r) {
                 log_warning("rdma_arena_not_registered",
-                            "arena=%u error=\"%s\" remedy=\"raise RLIMIT_MEMLOCK\"", arena->id,
-                            strerror(r < 0 ? -r : ENOMEM));
+                            "arena=%u error=\"%s\" remedy=\"%s\"", arena->id,
+                            strerror(r < 0 ? -r : ENOMEM),
+                            r == -ENODEV ? "its devices are gone: bring them back and restart"
+                                         : "raise RLIMIT_MEMLOCK");
                 return;
         }
         regions = reallocarray(port->regions, port->n_regions + 1, sizeof(*regions));

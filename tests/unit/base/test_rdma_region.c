@@ -157,6 +157,45 @@ START_TEST(a_failure_counts_for_more_than_absence)
 }
 END_TEST
 
+START_TEST(memory_is_registered_with_the_devices_that_are_left)
+{
+        struct rdma_region *region;
+
+        port.devices[0].is_gone = true;
+        errors[0] = EIO;
+        ck_assert_int_eq(rdma_region_new(&region, &port, BASE, LENGTH), 0);
+        ck_assert_ptr_null(region->mrs[0]);
+        ck_assert_ptr_eq(region->mrs[1], &mrs[1]);
+        ck_assert_uint_eq(port.stats.regions, 1);
+        ck_assert_int_eq(rdma_region_free(region), 0);
+        ck_assert(!is_registered[1]);
+        ck_assert_uint_eq(port.stats.regions, 0);
+}
+END_TEST
+
+START_TEST(without_a_device_no_memory_is_registered)
+{
+        struct rdma_region *region = NULL;
+
+        port.devices[0].is_gone = port.devices[1].is_gone = true;
+        ck_assert_int_eq(rdma_region_new(&region, &port, BASE, LENGTH), -ENODEV);
+        ck_assert_ptr_null(region);
+        expect_nothing_left();
+}
+END_TEST
+
+START_TEST(memory_that_one_does_not_take_is_taken_back_from_the_others)
+{
+        struct rdma_region *region = NULL;
+
+        errors[1] = ENOMEM;
+        ck_assert_int_eq(rdma_region_new(&region, &port, BASE, LENGTH), -ENOMEM);
+        ck_assert_ptr_null(region);
+        ck_assert(!is_registered[0]);
+        ck_assert_uint_eq(port.stats.regions, 0);
+}
+END_TEST
+
 START_TEST(a_region_in_use_stays)
 {
         struct rdma_region *region;
@@ -184,6 +223,9 @@ int main(void)
         tcase_add_test(all, a_device_that_cannot_is_left_out);
         tcase_add_test(all, no_device_that_can_is_absence_and_is_named);
         tcase_add_test(all, a_failure_counts_for_more_than_absence);
+        tcase_add_test(all, memory_is_registered_with_the_devices_that_are_left);
+        tcase_add_test(all, without_a_device_no_memory_is_registered);
+        tcase_add_test(all, memory_that_one_does_not_take_is_taken_back_from_the_others);
         tcase_add_test(all, a_region_in_use_stays);
         suite_add_tcase(suite, all);
         runner = srunner_create(suite);
