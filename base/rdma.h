@@ -112,6 +112,9 @@ struct rdma_connection;
 struct rdma_region;
 struct rdma_grant;
 
+/* 0, or RDMA_E_ABSENT: not in this build. Looks at no device. */
+int rdma_check(struct why *why);
+
 /* 0, RDMA_E_ABSENT or negative. @ret_port belongs to the caller. */
 int rdma_port_open(struct rdma_port **ret_port, const struct rdma_port_options *options,
                    struct why *why);

@@ -7,11 +7,17 @@
 #include "base/rdma_connection.h"
 #include "base/rdma_memory.h"
 
+int rdma_check(struct why *why)
+{
+        why_set(why, "this build has no RDMA: build it with libibverbs and librdmacm (Debian "
+                     "packages libibverbs-dev and librdmacm-dev, meson option -Drdma=enabled)");
+        return RDMA_E_ABSENT;
+}
+
 int rdma_port_open(struct rdma_port **ret_port, const struct rdma_port_options *options,
                    struct why *why)
 {
-        why_set(why, "this build has no RDMA: it was made without libibverbs and librdmacm");
-        return RDMA_E_ABSENT;
+        return rdma_check(why);
 }
 
 void rdma_port_close(struct rdma_port *port)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/rdma.h"
 #include "daemon/config.h"
 #include "daemon/config_file.h"
 #include "daemon/config_key.h"
@@ -375,6 +376,10 @@ static int check_rdma(const struct config *config, struct why *why)
                 why_set(why, "peers are reached by RDMA: set rdma.listen, too");
                 name_place(config, CONFIG_RDMA_PEERS, why);
                 return -EINVAL;
+        }
+        if (rdma_check(why)) {
+                name_place(config, CONFIG_RDMA_LISTEN, why);
+                return err_raise(-ENOTSUP);
         }
         if (!*config->rdma.secret) {
                 why_set(why, "rdma.listen is set: name the file that holds \"DOMAIN SECRET\"");
