@@ -257,11 +257,6 @@ void peer_builder_init(struct peer_builder *builder, void *buffer, uint16_t kind
                 (struct peer_header){.kind = kind, .length = fixed_bytes, .request = request};
 }
 
-uint32_t peer_builder_n_items(const struct peer_builder *builder)
-{
-        return builder->length ? header_of(builder)->n_items : 0;
-}
-
 static bool has_room(const struct peer_builder *builder, uint64_t bytes)
 {
         return bytes <= WIRE_MESSAGE_MAX - builder->length;

@@ -160,7 +160,6 @@ struct peer_builder {
 /* @fixed: a struct peer_header or what begins with one; its length and n_items are kept right. */
 void peer_builder_init(struct peer_builder *builder, void *buffer, uint16_t kind,
                        uint64_t request, const void *fixed, uint32_t fixed_bytes);
-uint32_t peer_builder_n_items(const struct peer_builder *builder);
 
 /* Each: 0 or PEER_MESSAGE_E_FULL, which leaves the message as it was. */
 int peer_add_boundary(struct peer_builder *builder, const struct digest *boundary,
