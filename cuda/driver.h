@@ -37,7 +37,6 @@ enum {
         CU_E_LAUNCH_TIMEOUT = 702,
         CU_E_CONTEXT_IS_DESTROYED = 709,
         CU_E_ASSERT = 710,
-        CU_E_ALREADY_REGISTERED = 712,
         CU_E_HARDWARE_STACK = 714,
         CU_E_COOPERATIVE_TOO_LARGE = 720,
         CU_E_TENSOR_MEMORY_LEAK = 721,
@@ -46,7 +45,6 @@ enum {
 };
 
 enum {
-        CU_ATTRIBUTE_MULTIPROCESSORS = 16,
         CU_ATTRIBUTE_PCI_BUS = 33,
         CU_ATTRIBUTE_PCI_DEVICE = 34,
         CU_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
@@ -64,10 +62,8 @@ enum {
         CU_POINTER_ORDINAL = 9,     /* int */
 };
 
-#define CU_MEMORY_HOST             1u
 #define CU_MEMORY_DEVICE           2u
 #define CU_STREAM_NON_BLOCKING     1u
-#define CU_EVENT_BLOCKING_SYNC     1u
 #define CU_EVENT_DISABLE_TIMING    2u
 #define CU_HOST_REGISTER_PORTABLE  1u
 #define CU_HOST_REGISTER_DEVICEMAP 2u
