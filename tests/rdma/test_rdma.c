@@ -74,7 +74,7 @@ void skip_claim(const char *name, const char *reason)
 
 int main(int argc, char **argv)
 {
-        TCase *(*const cases[])(void) = {transfer_case, message_case, right_case,
+        TCase *(*const cases[])(void) = {transfer_case, message_case, right_case, whole_case,
                                          greeting_case, trouble_case, link_case};
         Suite *suite = suite_create("rdma");
         SRunner *runner;

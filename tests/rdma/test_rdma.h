@@ -13,6 +13,7 @@
 TCase *transfer_case(void);
 TCase *message_case(void);
 TCase *right_case(void);
+TCase *whole_case(void);
 TCase *greeting_case(void);
 TCase *trouble_case(void);
 TCase *link_case(void);
