@@ -353,15 +353,12 @@ void kvt__answer_found(struct kvt_session *session, const struct wire_header *he
         struct kvt__call *call = kvt__call_find(session, header->request);
         struct kvt__table *table = session->tables.current;
 
-        if (!table || !table->found) {
-                kvt__session_break(session, "the daemon found what was never looked for");
-                return;
-        }
         if (header->kind == WIRE_FORGET) {
-                kvt__found_forget(table->found);
+                if (table && table->found)
+                        kvt__found_forget(table->found);
                 return;
         }
-        if (!call || call->kind != WIRE_FIND || !call->is_on_wire ||
+        if (!table || !table->found || !call || call->kind != WIRE_FIND || !call->is_on_wire ||
             found->n_banks != table->needs.n_banks ||
             found->first + header->n_items > call->n_digests) {
                 kvt__session_break(session, "the daemon found what was never looked for");

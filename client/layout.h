@@ -37,7 +37,6 @@ int kvt__layout_complete(struct layout *ret_layout, const struct kvt__layout_enc
                          const uint8_t *encoding, size_t length, const struct digest *id,
                          struct why *why);
 
-
 /*
  * Copies a struct that begins with `size` from a caller of perhaps another version: what
  * the caller lacks is zero; what this library does not know must be zero. 0 or -EINVAL.

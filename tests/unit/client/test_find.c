@@ -17,6 +17,12 @@ static struct fake fake;
 static struct kvt_session *session;
 static struct kvt_digest digests[N_DIGESTS];
 
+static void setup_whole(void)
+{
+        fake_start(&fake, false);
+        session = fake_open(&fake);
+}
+
 static void setup(void)
 {
         static const uint16_t shards[] = {0};
@@ -190,6 +196,25 @@ START_TEST(what_is_to_be_forgotten_is_not_shown)
 }
 END_TEST
 
+/* A session of all shards, which has no table of what was found. */
+START_TEST(nothing_to_forget_is_no_fault)
+{
+        const struct kvt_call call = {.size = sizeof(call), .flags = KVT_CALL_WAITED};
+        struct kvt_object object = {.bytes = FAKE_OBJECT};
+        const struct wire_header *header;
+        uint64_t id, request;
+
+        ck_assert_int_eq(kvt_acquire(session, &call, &object, 1, &id), KVT_OK);
+        header = fake_expect(&fake, WIRE_ACQUIRE);
+        request = header->request;
+        forget();
+        /* Answered behind it: then it has been looked at. */
+        fake_granted(&fake, request, KVT_MISS, 0);
+        fake_result(&fake, request, false, NULL, 0);
+        ck_assert_int_eq(wait_for(id), KVT_MISS);
+}
+END_TEST
+
 START_TEST(another_connection_has_found_nothing)
 {
         put(1, 10, OURS);
@@ -245,7 +270,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("client/find");
-        TCase *tcase = tcase_create("find");
+        TCase *tcase = tcase_create("find"), *whole = tcase_create("whole");
         SRunner *runner;
         int n_failed;
 
@@ -261,6 +286,9 @@ int main(void)
         tcase_add_test(tcase, a_find_that_the_daemon_does_not_answer_ends_at_its_deadline);
         tcase_add_loop_test(tcase, a_daemon_that_finds_what_was_not_looked_for_is_hung_up_on, 0, 2);
         suite_add_tcase(suite, tcase);
+        tcase_add_checked_fixture(whole, setup_whole, teardown);
+        tcase_add_test(whole, nothing_to_forget_is_no_fault);
+        suite_add_tcase(suite, whole);
         runner = srunner_create(suite);
         srunner_run_all(runner, CK_NORMAL);
         n_failed = srunner_ntests_failed(runner);
