@@ -10,7 +10,7 @@
 #include "daemon/arguments.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
-#include "daemon/journal.h"
+#include "daemon/log_journal.h"
 
 /*
  * The file of a container's daemon permits CAP_IPC_LOCK, without which registered buffers count
@@ -46,6 +46,6 @@ int main(int argc, char **argv)
         }
         take_ipc_lock();
         log_set_level(config.log.level);
-        log_set_journal(journal_send);
+        log_set_journal(log_journal_send);
         return daemon_main(&arguments, &config);
 }

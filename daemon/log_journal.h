@@ -9,17 +9,17 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-#define JOURNAL_FIELDS_MAX 32u /* further pairs are in the message alone */
+#define LOG_FIELDS_MAX 32u /* further pairs are in the message alone */
 
-struct journal_record {
-        struct iovec fields[JOURNAL_FIELDS_MAX];
+struct log_record {
+        struct iovec fields[LOG_FIELDS_MAX];
         size_t n_fields;
         size_t used;
         char bytes[4096];
 };
 
 /* @line is "event key=value ..."; what comes after a word that is no pair has no field. */
-void journal_record_init(struct journal_record *record, int priority, const char *line);
+void log_record_init(struct log_record *record, int priority, const char *line);
 
 /* 0, or a negative errno: the journal did not take it. A log_journal_fn. */
-int journal_send(int priority, const char *line);
+int log_journal_send(int priority, const char *line);

@@ -11,28 +11,28 @@
 #define SD_JOURNAL_SUPPRESS_LOCATION
 #include <systemd/sd-journal.h>
 
-#include "daemon/journal.h"
+#include "daemon/log_journal.h"
 
 #define KEY_MAX (64u - sizeof("KVTIER_") + 1) /* the journal takes no longer names */
 
-static char *end_of(struct journal_record *record)
+static char *end_of(struct log_record *record)
 {
         return record->bytes + record->used;
 }
 
-static size_t room(const struct journal_record *record)
+static size_t room(const struct log_record *record)
 {
         return sizeof(record->bytes) - record->used;
 }
 
 /* What stands from @start to the end of the bytes is a field. */
-static void close_field(struct journal_record *record, size_t start)
+static void close_field(struct log_record *record, size_t start)
 {
         record->fields[record->n_fields++] =
                 (struct iovec){record->bytes + start, record->used - start};
 }
 
-__attribute__((format(printf, 2, 3))) static void add_field(struct journal_record *record,
+__attribute__((format(printf, 2, 3))) static void add_field(struct log_record *record,
                                                             const char *format, ...)
 {
         size_t start = record->used;
@@ -48,14 +48,14 @@ __attribute__((format(printf, 2, 3))) static void add_field(struct journal_recor
         close_field(record, start);
 }
 
-static void put(struct journal_record *record, char byte)
+static void put(struct log_record *record, char byte)
 {
         if (room(record))
                 record->bytes[record->used++] = byte;
 }
 
 /* Copies a value and returns what stands behind it. */
-static const char *put_value(struct journal_record *record, const char *at)
+static const char *put_value(struct log_record *record, const char *at)
 {
         bool is_quoted = *at == '"';
 
@@ -69,12 +69,11 @@ static const char *put_value(struct journal_record *record, const char *at)
 }
 
 /* One pair at @at; returns what stands behind it, NULL when there is none. */
-static const char *add_pair(struct journal_record *record, const char *at)
+static const char *add_pair(struct log_record *record, const char *at)
 {
         size_t start = record->used, length = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789_");
 
-        if (!length || length > KEY_MAX || at[length] != '=' ||
-            record->n_fields == JOURNAL_FIELDS_MAX)
+        if (!length || length > KEY_MAX || at[length] != '=' || record->n_fields == LOG_FIELDS_MAX)
                 return NULL;
         for (const char *letter = "KVTIER_"; *letter; letter++)
                 put(record, *letter);
@@ -89,7 +88,7 @@ static const char *add_pair(struct journal_record *record, const char *at)
         return at;
 }
 
-void journal_record_init(struct journal_record *record, int priority, const char *line)
+void log_record_init(struct log_record *record, int priority, const char *line)
 {
         const char *at = line + strcspn(line, " ");
 
@@ -102,14 +101,14 @@ void journal_record_init(struct journal_record *record, int priority, const char
                 at = add_pair(record, at + 1);
 }
 
-int journal_send(int priority, const char *line)
+int log_journal_send(int priority, const char *line)
 {
-        struct journal_record record;
+        struct log_record record;
 
         /* In a container the stream may be the journal's and its socket not there: then
          * sd_journal_sendv() says that it took what it has dropped. */
         if (access("/run/systemd/journal/socket", W_OK))
                 return -errno;
-        journal_record_init(&record, priority, line);
+        log_record_init(&record, priority, line);
         return sd_journal_sendv(record.fields, (int)record.n_fields);
 }

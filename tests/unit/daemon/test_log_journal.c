@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "daemon/journal.h"
+#include "daemon/log_journal.h"
 
-static struct journal_record record;
+static struct log_record record;
 
 /* The value of a field, or NULL when there is none of that name or more than one. */
 static const char *value_of(const char *name)
@@ -37,7 +37,7 @@ static const char *value_of(const char *name)
 
 START_TEST(event_and_pairs_are_fields)
 {
-        journal_record_init(&record, 6, "session_closed session=7 reason=hang_up");
+        log_record_init(&record, 6, "session_closed session=7 reason=hang_up");
         ck_assert_field("MESSAGE", "session_closed session=7 reason=hang_up");
         ck_assert_field("PRIORITY", "6");
         ck_assert_field("SYSLOG_IDENTIFIER", "kvtierd");
@@ -50,7 +50,7 @@ END_TEST
 
 START_TEST(a_line_may_be_an_event_alone)
 {
-        journal_record_init(&record, 3, "stopped");
+        log_record_init(&record, 3, "stopped");
         ck_assert_field("KVTIER_EVENT", "stopped");
         ck_assert_uint_eq(record.n_fields, 4);
 }
@@ -63,7 +63,7 @@ START_TEST(quoted_values_are_what_was_quoted)
 
         for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
                 snprintf(line, sizeof(line), "attached model=%s tp=1", log_quoted(values[i]).text);
-                journal_record_init(&record, 6, line);
+                log_record_init(&record, 6, line);
                 ck_assert_field("KVTIER_MODEL", values[i]);
                 ck_assert_field("KVTIER_TP", "1");
         }
@@ -78,7 +78,7 @@ START_TEST(what_is_no_pair_ends_the_fields)
 
         for (size_t i = 0; i < sizeof(rests) / sizeof(rests[0]); i++) {
                 snprintf(line, sizeof(line), "event %s", rests[i]);
-                journal_record_init(&record, 6, line);
+                log_record_init(&record, 6, line);
                 ck_assert_field("MESSAGE", line);
                 ck_assert_field("KVTIER_WORDS", "1");
                 ck_assert_ptr_null(value_of("KVTIER_X"));
@@ -93,17 +93,17 @@ START_TEST(no_line_is_too_long)
 
         for (unsigned i = 0; used + 16 < sizeof(line); i++)
                 used += (size_t)snprintf(line + used, sizeof(line) - used, " k%u=%u", i, i);
-        journal_record_init(&record, 6, line);
-        ck_assert_uint_eq(record.n_fields, JOURNAL_FIELDS_MAX);
+        log_record_init(&record, 6, line);
+        ck_assert_uint_eq(record.n_fields, LOG_FIELDS_MAX);
         ck_assert_field("MESSAGE", line);
-        snprintf(key, sizeof(key), "KVTIER_K%u", JOURNAL_FIELDS_MAX - 5);
+        snprintf(key, sizeof(key), "KVTIER_K%u", LOG_FIELDS_MAX - 5);
         ck_assert_ptr_nonnull(value_of(key));
 
         /* Longer than any that the log writes. */
         static char huge[3 * sizeof(record.bytes)];
         memset(huge, 'x', sizeof(huge) - 1);
         memcpy(huge, "event a=", strlen("event a="));
-        journal_record_init(&record, 6, huge);
+        log_record_init(&record, 6, huge);
         ck_assert_ptr_null(value_of("MESSAGE"));
         ck_assert_ptr_null(value_of("KVTIER_A"));
         ck_assert_field("KVTIER_EVENT", "event");
@@ -112,17 +112,17 @@ START_TEST(no_line_is_too_long)
         memset(huge, 'k', sizeof(huge) - 1);
         memcpy(huge, "event ", strlen("event "));
         memcpy(huge + 6 + 57, "=1", sizeof("=1"));
-        journal_record_init(&record, 6, huge);
+        log_record_init(&record, 6, huge);
         ck_assert_uint_eq(record.n_fields, 5);
         memcpy(huge + 6 + 57, "k=1", sizeof("k=1"));
-        journal_record_init(&record, 6, huge);
+        log_record_init(&record, 6, huge);
         ck_assert_uint_eq(record.n_fields, 4);
 }
 END_TEST
 
 int main(void)
 {
-        Suite *suite = suite_create("daemon/journal");
+        Suite *suite = suite_create("daemon/log_journal");
         TCase *fields = tcase_create("fields");
         SRunner *runner = srunner_create(suite);
         int failed;
