@@ -115,12 +115,13 @@ static void send_found(const struct answered *answered)
         struct session *session = answered->session;
         _Alignas(8) uint8_t packet[WIRE_MESSAGE_MAX];
         struct wire_found_bits bits[WIRE_BANKS_MAX];
-        uint64_t here[LAYOUT_CELL_WORDS];
+        uint64_t here[LAYOUT_CELL_WORDS] = {0};
         struct message_builder builder;
         struct lookup lookup;
 
         lookup_init(&lookup, session);
-        layout_span_cells(&session->span, session->description, here);
+        if (answered->join)
+                layout_span_cells(&session->span, session->description, here);
         start_found(&builder, packet, answered, 0, lookup.n_banks);
         for (uint32_t i = 0; i < answered->n; i++) {
                 memset(bits, 0, sizeof(bits));
