@@ -6,7 +6,6 @@
  * kill whoever dereferences them.
  */
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "tests/gpu/gpu_engine.h"
 #include "tests/support/daemon_fixture.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/fds.h"
 #include "tests/support/flow.h"
 #include "tests/support/flow_session.h"
 
@@ -208,17 +208,6 @@ START_TEST(the_buffer_is_the_same_after_the_daemon_has_been_restarted)
         stop();
 }
 END_TEST
-
-static unsigned count_fds(void)
-{
-        DIR *folder = opendir("/proc/self/fd");
-        unsigned n = 0;
-
-        while (readdir(folder))
-                n++;
-        closedir(folder);
-        return n;
-}
 
 START_TEST(nothing_is_left_when_it_is_over_but_the_memory)
 {

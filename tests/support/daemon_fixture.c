@@ -18,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "tests/support/daemon_fixture.h"
+#include "tests/support/fds.h"
 #include "tests/support/scratch.h"
 #include "tests/support/wire_client.h"
 
@@ -36,18 +37,6 @@ void daemon_pause(void)
         struct timespec pause = {.tv_nsec = 5000000};
 
         nanosleep(&pause, NULL);
-}
-
-static unsigned count_entries(const char *path)
-{
-        unsigned n = 0;
-        DIR *folder = opendir(path);
-
-        ck_assert_ptr_nonnull(folder);
-        for (struct dirent *entry; (entry = readdir(folder));)
-                n += entry->d_name[0] != '.';
-        closedir(folder);
-        return n;
 }
 
 /* ---- configuration ---- */
@@ -99,7 +88,7 @@ void daemon_fixture_prepare(struct daemon_fixture *fixture, const struct daemon_
                 fixture->options.n_pieces = 2;
         if (!fixture->options.nvme_write)
                 fixture->options.nvme_write = "store";
-        fixture->n_fds = count_entries("/proc/self/fd");
+        fixture->n_fds = count_fds();
         scratch_make(fixture->folder, sizeof(fixture->folder));
         /* Another user may come as far as the socket. */
         ck_assert_int_eq(chmod(fixture->folder, 0755), 0);
@@ -256,7 +245,7 @@ static void check_leftovers(const struct daemon_fixture *fixture)
                 ck_assert_msg(!strstr(entry->d_name, "kvt"), "/dev/shm/%s is left", entry->d_name);
         if (folder)
                 closedir(folder);
-        n_fds = count_entries("/proc/self/fd");
+        n_fds = count_fds();
         ck_assert_msg(n_fds == fixture->n_fds || fixture->options.keeps_fds,
                       "%u descriptors at the start, %u at the end", fixture->n_fds, n_fds);
 }
@@ -462,10 +451,7 @@ int daemon_open_data(const struct daemon_fixture *fixture)
 
 unsigned daemon_n_fds(const struct daemon_fixture *fixture)
 {
-        char path[64];
-
-        snprintf(path, sizeof(path), "/proc/%d/fd", (int)fixture->pid);
-        return count_entries(path);
+        return count_fds_of(fixture->pid);
 }
 
 uint64_t daemon_rss_bytes(const struct daemon_fixture *fixture)

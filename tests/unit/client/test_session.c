@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <check.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,26 +9,18 @@
 
 #include "fake_daemon.h"
 #include "proto/message.h"
+#include "tests/support/fds.h"
 
 static struct fake fake;
-
-static int n_open_fds(void)
-{
-        int n = 0;
-
-        for (int fd = 0; fd < 256; fd++)
-                n += fcntl(fd, F_GETFD) >= 0;
-        return n;
-}
 
 START_TEST(open_attaches_and_close_leaves_no_fd)
 {
         struct kvt_session_info info = {.size = sizeof(info)};
         struct kvt_session *session;
-        int before;
+        unsigned before;
 
         fake_start(&fake, false);
-        before = n_open_fds();
+        before = count_fds();
         session = fake_open(&fake);
         ck_assert_int_eq(kvt_session_info(session, &info), KVT_OK);
         ck_assert_uint_eq(info.attached, 1);
@@ -38,7 +29,7 @@ START_TEST(open_attaches_and_close_leaves_no_fd)
         ck_assert_mem_eq(info.boot_id, fake.boot_id, 16);
         kvt_close(session);
         fake_hang_up(&fake);
-        ck_assert_int_eq(n_open_fds(), before);
+        ck_assert_uint_eq(count_fds(), before);
         fake_stop(&fake);
 }
 END_TEST
@@ -211,7 +202,7 @@ START_TEST(a_new_run_of_the_daemon_replaces_arenas_and_boot_id)
 END_TEST
 
 /* In a child: exit code 0 when every function says that it is the parent's session. */
-static int child(struct kvt_session *session, int fds_before)
+static int child(struct kvt_session *session, unsigned fds_before)
 {
         struct kvt_session_info info = {.size = sizeof(info)};
         struct kvt_match_query query = {.size = sizeof(query)};
@@ -227,7 +218,7 @@ static int child(struct kvt_session *session, int fds_before)
                 return 1;
         if (kvt_fd(session) != -1 || kvt_poll(session, &completion, 1))
                 return 2;
-        if (n_open_fds() != fds_before)
+        if (count_fds() != fds_before)
                 return 3;
         kvt_close(session);
         return 0;
@@ -240,11 +231,12 @@ START_TEST(a_forked_child_has_no_session_no_fds_and_no_arena)
         struct kvt_completion completion;
         struct kvt_session *session;
         unsigned char resident;
-        int before, status;
+        unsigned before;
         pid_t pid;
+        int status;
 
         fake_start(&fake, false);
-        before = n_open_fds();
+        before = count_fds();
         session = fake_open(&fake);
         ck_assert_int_eq(kvt_reserve(session, NULL, &object, 1, NULL), KVT_OK);
         fake_result(&fake, ((const struct wire_header *)fake_expect(&fake, WIRE_RESERVE))->request,

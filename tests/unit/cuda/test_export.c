@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* kvt_cuda_export() over the fake driver: where the memory is in the dma-buf, and what is left. */
 #include <check.h>
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,6 +9,7 @@
 #include "cuda/driver.h"
 #include "cuda/kvtier-cuda.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/fds.h"
 
 #define PAGE      UINT64_C(4096)
 #define ALLOCATED (UINT64_C(16) * PAGE + 256) /* ends within a page */
@@ -23,18 +23,6 @@ static cu_address memory;
 static struct kvt_dmabuf dmabuf;
 static char why[256];
 static unsigned n_fds;
-
-static unsigned count_fds(void)
-{
-        DIR *folder = opendir("/proc/self/fd");
-        unsigned n = 0;
-
-        ck_assert_ptr_nonnull(folder);
-        while (readdir(folder))
-                n++;
-        closedir(folder);
-        return n;
-}
 
 static void setup(void)
 {

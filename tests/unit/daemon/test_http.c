@@ -5,7 +5,6 @@
  */
 #include <arpa/inet.h>
 #include <check.h>
-#include <dirent.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 
 #include "daemon/http.h"
 #include "daemon/metrics.h"
+#include "tests/support/fds.h"
 
 #define PATIENCE_S 10
 
@@ -80,18 +80,6 @@ static void stop(void)
         uv_run(&loop, UV_RUN_DEFAULT);
         ck_assert_int_eq(closed, 1);
         ck_assert_int_eq(uv_loop_close(&loop), 0);
-}
-
-static int n_open_fds(void)
-{
-        DIR *directory = opendir("/proc/self/fd");
-        int n = 0;
-
-        ck_assert_ptr_nonnull(directory);
-        while (readdir(directory))
-                n++;
-        closedir(directory);
-        return n;
 }
 
 static int dial(void)
@@ -366,10 +354,11 @@ END_TEST
 
 START_TEST(connections_leave_nothing_behind)
 {
-        int before, fds[50];
+        unsigned before;
+        int fds[50];
 
         request("GET", "/healthz");
-        before = n_open_fds();
+        before = count_fds();
         for (int round = 0; round < 10; round++) {
                 for (int i = 0; i < 50; i++)
                         fds[i] = dial();
@@ -381,9 +370,9 @@ START_TEST(connections_leave_nothing_behind)
                 }
                 request("GET", "/healthz");
         }
-        for (int i = 0; i < 200 && n_open_fds() > before; i++)
+        for (int i = 0; i < 200 && count_fds() > before; i++)
                 request("GET", "/healthz");
-        ck_assert_int_le(n_open_fds(), before);
+        ck_assert_uint_le(count_fds(), before);
 }
 END_TEST
 
@@ -433,7 +422,7 @@ START_TEST(a_port_in_use_is_refused_with_the_reason)
         struct http_options options = {.listen = &listen, .metrics = &metrics};
         struct http *second = NULL;
         struct why why = {""};
-        int before = n_open_fds();
+        unsigned before = count_fds();
 
         address->sin_family = AF_INET;
         address->sin_port = htons(http_port(http));
@@ -442,7 +431,7 @@ START_TEST(a_port_in_use_is_refused_with_the_reason)
         ck_assert_ptr_null(second);
         ck_assert_ptr_nonnull(
                 strstr(why.text, "metrics.listen: Address already in use: name another"));
-        ck_assert_int_eq(n_open_fds(), before);
+        ck_assert_uint_eq(count_fds(), before);
 }
 END_TEST
 
