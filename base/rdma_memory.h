@@ -5,6 +5,8 @@
  *
  * A window is what the device makes of it. Linux's soft-RoCE (rdma_rxe, 6.1) holds a peer to the
  * connection, the kind of access and the life of a window, but only to the bounds of its region.
+ * And it copies a packet, of at most 4096 bytes, to its end once it has looked at the key: there,
+ * and there alone, that one packet may still change memory after on_reusable().
  */
 #pragma once
 

@@ -229,9 +229,15 @@ END_TEST
  * a packet whose key it has looked at is copied to its end, which a guest without processor time
  * can put off for long. Whoever lets memory go before the window is gone loses megabytes here.
  */
-static void expect_unchanged_but_for_a_packet(const uint8_t *memory, size_t length)
+static size_t packets_under_way(const struct side *side)
 {
         const size_t packet = 4096; /* wire, the script: the most that fits into its packets */
+
+        return strncmp(side->options.device, "rxe", 3) ? 0 : packet;
+}
+
+static void expect_unchanged_but_for(size_t n, const uint8_t *memory, size_t length)
+{
         size_t first = length, last = 0;
 
         for (size_t i = 0; i < length; i++) {
@@ -240,11 +246,11 @@ static void expect_unchanged_but_for_a_packet(const uint8_t *memory, size_t leng
                 first = i < first ? i : first;
                 last = i;
         }
-        ck_assert_msg(first == length || last - first < packet, "bytes %zu to %zu", first, last);
+        ck_assert_msg(first == length || last - first < n, "bytes %zu to %zu", first, last);
 }
 
 /* What "reusable" promises: the peer is in the middle of writing when it is taken back. */
-START_TEST(no_byte_changes_once_memory_is_reusable)
+START_TEST(nothing_but_a_packet_under_way_changes_once_memory_is_reusable)
 {
         const size_t length = 32 * MIB;
         struct side_transfer transfer;
@@ -265,7 +271,7 @@ START_TEST(no_byte_changes_once_memory_is_reusable)
         ck_assert(pair_wait(&pair, &transfer.is_done, 30 * SIDE_SECOND));
         ck_assert_int_eq(transfer.result, RDMA_RESULT_REFUSED);
         pair_run(&pair, 300 * MS);
-        expect_unchanged_but_for_a_packet(pair.server.memory, length);
+        expect_unchanged_but_for(packets_under_way(&pair.server), pair.server.memory, length);
         pair_close(&pair);
 }
 END_TEST
@@ -317,7 +323,7 @@ TCase *right_case(void)
         tcase_add_test(right, reading_what_was_taken_back_is_refused);
         tcase_add_test(right, an_old_key_does_not_open_the_next_grant);
         tcase_add_test(right, a_window_is_of_one_connection_alone);
-        tcase_add_test(right, no_byte_changes_once_memory_is_reusable);
+        tcase_add_test(right, nothing_but_a_packet_under_way_changes_once_memory_is_reusable);
         tcase_add_test(right, a_grant_may_be_released_before_it_is_granted);
         tcase_add_test(right, grants_end_with_the_connection);
         return right;
