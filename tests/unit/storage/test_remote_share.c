@@ -706,6 +706,13 @@ static void compact_behind_the_back_of_b(uint32_t first)
         ck_assert_uint_lt(fake_pool_count(fixture->pool, "journal/", NULL), ROUNDS);
 }
 
+/* And reads what there is now. */
+static void b_comes_back(void)
+{
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+}
+
 /* Its own tiers may hold older bytes; it hears of the new ones however long it is away. */
 START_TEST(a_node_that_stores_nothing_is_waited_for_too)
 {
@@ -713,8 +720,7 @@ START_TEST(a_node_that_stores_nothing_is_waited_for_too)
 
         replace_behind_the_back_of_b(&old, true);
         compact_behind_the_back_of_b(2);
-        node_open(fixture, 1);
-        nodes_settle(fixture);
+        b_comes_back();
         ck_assert_ptr_nonnull(node_vanished(b, &old));
         ck_assert(node_vanished(b, &old)->replaced);
         ck_assert_uint_eq(b->n_missed, 0);
@@ -728,15 +734,13 @@ START_TEST(a_node_that_nobody_waited_for_is_told_that_it_missed_something)
 
         replace_behind_the_back_of_b(&old, false);
         compact_behind_the_back_of_b(2);
-        node_open(fixture, 1);
-        nodes_settle(fixture);
+        b_comes_back();
         ck_assert_ptr_null(node_vanished(b, &old));
         ck_assert_uint_eq(b->n_missed, 1);
         ck_assert_uint_eq(node_usage(b).entries, ROUNDS + 2);
         /* Once. */
         node_close(fixture, 1);
-        node_open(fixture, 1);
-        nodes_settle(fixture);
+        b_comes_back();
         ck_assert_uint_eq(b->n_missed, 0);
         end();
 }
@@ -754,8 +758,7 @@ START_TEST(a_node_whose_index_was_lost_still_tells_what_it_no_longer_repeats)
         node_open(fixture, 0);
         nodes_settle(fixture);
         compact_behind_the_back_of_b(2 + ROUNDS);
-        node_open(fixture, 1);
-        nodes_settle(fixture);
+        b_comes_back();
         ck_assert_uint_eq(b->n_missed, 1);
         end();
 }
@@ -774,13 +777,11 @@ START_TEST(what_went_unread_is_not_forgotten_by_a_restart)
                 ck_assert(fake_pool_name(fixture->pool, prefix, 0, name));
                 fake_pool_drop(fixture->pool, name);
         }
-        node_open(fixture, 1);
-        nodes_settle(fixture);
+        b_comes_back();
         ck_assert_uint_eq(b->n_missed, 0); /* not yet: the snapshot may tell of all */
         node_close(fixture, 1);
         compact_behind_the_back_of_b(4);
-        node_open(fixture, 1);
-        nodes_settle(fixture);
+        b_comes_back();
         ck_assert_uint_eq(b->n_missed, 1);
         end();
 }
