@@ -44,6 +44,18 @@ static void expect_nothing_leased(void)
         ck_assert_uint_eq(daemon_number(&fixture, "leases"), 0);
 }
 
+static void expect_statuses(const struct wire_object *objects, unsigned n, uint32_t status)
+{
+        for (unsigned i = 0; i < n; i++)
+                ck_assert_uint_eq(objects[i].status, status);
+}
+
+static void close_all(struct wire_client *client)
+{
+        close_client(client);
+        daemon_fixture_deinit(&fixture);
+}
+
 /* ---- commits that are answered later ---- */
 
 /* Reserves replacements of @n objects that the NVMe tier has, and writes their bytes. */
@@ -125,8 +137,7 @@ START_TEST(replacements_in_parts_are_answered_once_each_and_the_end_comes_last)
                 ck_assert_uint_eq(wire_client_get(client, &objects[i]), KVT_WIRE_OK);
         }
         expect_nothing_leased();
-        close_client(client);
-        daemon_fixture_deinit(&fixture);
+        close_all(client);
 }
 END_TEST
 
@@ -153,8 +164,7 @@ START_TEST(a_cancel_is_answered_after_the_commit_that_it_names)
         ck_assert_ptr_nonnull(answer);
         ck_assert_uint_eq(answer->request, cancel.header.request);
         ck_assert_uint_eq(wire_client_get(client, &object), KVT_WIRE_OK);
-        close_client(client);
-        daemon_fixture_deinit(&fixture);
+        close_all(client);
 }
 END_TEST
 
@@ -172,8 +182,7 @@ START_TEST(a_session_that_goes_before_its_commit_is_answered_is_freed)
         daemon_wait_number(&fixture, "sessions", 0);
         client = open_client();
         ck_assert_uint_eq(wire_client_get(client, &objects[0]), KVT_WIRE_OK);
-        close_client(client);
-        daemon_fixture_deinit(&fixture);
+        close_all(client);
 }
 END_TEST
 
@@ -203,20 +212,16 @@ START_TEST(the_abort_of_a_set_is_ok_once_and_gone_when_it_was_committed)
         client = open_client();
         reserve_set(client, 1, objects, leases);
         wire_client_end(client, WIRE_ABORT, 1, objects, 2);
-        for (unsigned i = 0; i < 2; i++)
-                ck_assert_uint_eq(objects[i].status, KVT_WIRE_OK);
+        expect_statuses(objects, 2, KVT_WIRE_OK);
         reserve_set(client, 2, objects, leases);
         wire_client_end(client, WIRE_COMMIT, 2, objects, 2);
-        for (unsigned i = 0; i < 2; i++) {
-                ck_assert_uint_eq(objects[i].status, KVT_WIRE_OK);
-                objects[i].lease = leases[i];
-        }
-        wire_client_end(client, WIRE_ABORT, 2, objects, 2);
+        expect_statuses(objects, 2, KVT_WIRE_OK);
         for (unsigned i = 0; i < 2; i++)
-                ck_assert_uint_eq(objects[i].status, KVT_WIRE_GONE);
+                objects[i].lease = leases[i];
+        wire_client_end(client, WIRE_ABORT, 2, objects, 2);
+        expect_statuses(objects, 2, KVT_WIRE_GONE);
         expect_nothing_leased();
-        close_client(client);
-        daemon_fixture_deinit(&fixture);
+        close_all(client);
 }
 END_TEST
 
@@ -243,8 +248,7 @@ START_TEST(an_abort_of_members_leaves_the_set_to_the_others)
         ck_assert_uint_eq(objects[0].status, KVT_WIRE_OK);
         expect_nothing_leased();
         ck_assert_uint_eq(wire_client_get(client, &objects[0]), KVT_WIRE_OK);
-        close_client(client);
-        daemon_fixture_deinit(&fixture);
+        close_all(client);
 }
 END_TEST
 
@@ -263,11 +267,9 @@ START_TEST(a_commit_that_names_what_has_ended_ends_the_set)
         wire_client_reserve(client, 7, &objects[1], 1);
         wire_client_write(client, &objects[1]);
         wire_client_end(client, WIRE_COMMIT, 7, objects, 2);
-        for (unsigned i = 0; i < 2; i++)
-                ck_assert_uint_eq(objects[i].status, KVT_WIRE_GONE);
+        expect_statuses(objects, 2, KVT_WIRE_GONE);
         expect_nothing_leased();
-        close_client(client);
-        daemon_fixture_deinit(&fixture);
+        close_all(client);
 }
 END_TEST
 
@@ -368,8 +370,7 @@ START_TEST(no_session_has_more_than_256_acquires_waiting)
         } while (answer->kind != WIRE_GRANTED);
         ck_assert_uint_eq(answer->request, first);
         ck_assert_uint_eq(((const struct wire_granted *)answer)->status, KVT_WIRE_OK);
-        close_client(client);
-        daemon_fixture_deinit(&fixture);
+        close_all(client);
 }
 END_TEST
 
