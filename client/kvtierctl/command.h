@@ -78,3 +78,4 @@ int verify_command(struct context *context, int argc, char **argv);
 int why_command(struct context *context, int argc, char **argv);
 int bench_command(struct context *context, int argc, char **argv);
 int doctor_command(struct context *context, int argc, char **argv);
+int plan_command(struct context *context, int argc, char **argv);

@@ -16,7 +16,7 @@ static const struct {
         {"verify", verify_command}, {"evict", evict_command},       {"clear", clear_command},
         {"pin", pin_command},       {"unpin", unpin_command},       {"reclaim", reclaim_command},
         {"kick", kick_command},     {"why", why_command},           {"bench", bench_command},
-        {"pool", pool_command},     {"doctor", doctor_command},
+        {"pool", pool_command},     {"doctor", doctor_command},     {"plan", plan_command},
 };
 
 struct rest {
@@ -70,6 +70,7 @@ static const char main_doc[] =
         "  pool gc            removes what dead nodes have left there\n"
         "  bench              measures store, load and match\n"
         "  doctor             what is configured badly, and the remedy\n"
+        "  plan CONFIG.json   a serving design for a model, without a daemon\n"
         "\n"
         "kvtierctl COMMAND --help tells more.\n"
         "Exit status: 0 done, 1 refused or something is wrong, 2 wrong usage, 3 kvtierd does "

@@ -19,7 +19,9 @@ import unittest
 
 KVTIERD = os.environ["KVTIERD"]
 KVTIERCTL = os.environ["KVTIERCTL"]
-COMPLETION = pathlib.Path(__file__).parents[2] / "deploy/completion/kvtierctl"
+ROOT = pathlib.Path(__file__).parents[2]
+COMPLETION = ROOT / "deploy/completion/kvtierctl"
+KNOWLEDGE = ROOT / "client/kvtierctl/knowledge"
 MIB = 1 << 20
 OBJECTS = 40
 OBJECT_BYTES = 256 << 10
@@ -77,6 +79,9 @@ class WithoutDaemon(Folder):
                         ["pin"], ["unpin", "a", "b"], ["reclaim", "a"], ["reclaim", "--below"],
                         ["pin", "--below", "a"], ["pool", "x"], ["pool", "gc", "a", "b"],
                         ["pool", "--older-than=0"], ["pool", "gc", "--older-than=x"],
+                        ["plan"], ["plan", "a", "b"], ["plan", "a", "--tp=x"], ["plan", "a", "--tp=-1"],
+                        ["plan", "a", "--host=1XB"], ["plan", "a", "--memory-share=2"],
+                        ["plan", "a", "--prompts=1,2,3,4,5,6,7,8,9"],
                         ["--no-such", "status"]):
             with self.subTest(command=command):
                 self.ctl(*command, status=2)
@@ -85,6 +90,82 @@ class WithoutDaemon(Folder):
         self.assertIn("doctor", self.ctl("--help").stdout)
         self.assertIn("--layout", self.ctl("ls", "--help").stdout)
         self.assertRegex(self.ctl("--version").stdout, r"^kvtierctl \d")
+
+
+class Plan(Folder):
+    MODEL = {"model_type": "qwen3_moe", "num_hidden_layers": 94, "num_attention_heads": 64,
+             "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "dtype": "bfloat16"}
+    PARTS = {"class", "page_tokens", "kv_bytes_per_token", "state_bytes", "groups", "chunk_tokens",
+             "users", "parallelism", "flags", "unknown"}
+
+    def setUp(self):
+        super().setUp()
+        self.config = self.folder / "config.json"
+        self.config.write_text(json.dumps(self.MODEL))
+
+    def plan(self, *arguments, status=0):
+        return self.ctl("plan", f"--knowledge={KNOWLEDGE}", *arguments, status=status)
+
+    def test_a_plan_needs_no_daemon_and_tells_the_same_both_ways(self):
+        text = self.plan(self.config, "--gpu=H200x4", "--tp=4", "--host=512GiB").stdout
+        plan = json.loads(self.plan(self.config, "--gpu=H200x4", "--tp=4", "--host=512GiB",
+                                    "--json").stdout)
+        self.assertLessEqual(self.PARTS, plan.keys())
+        self.assertEqual((plan["class"], plan["kv_bytes_per_token"]), ("gqa", 192512 // 4))
+        self.assertIn("qwen3_moe: gqa", text)
+        self.assertIn("48,128 bytes a token", text)
+        self.assertIn(f"{plan['users']['host']} warm", text)
+        for entry in plan["unknown"]:
+            self.assertIn(entry.split(" ")[0], text)
+
+    def test_weights_are_read_beside_the_configuration(self):
+        users = json.loads(self.plan(self.config, "--gpu=H200x4", "--tp=4", "--json").stdout)["users"]
+        self.assertIsNone(users["gpu"])
+        (self.folder / "model.safetensors.index.json").write_text(
+            json.dumps({"metadata": {"total_size": 235 * 10**9}}))
+        users = json.loads(self.plan(self.config, "--gpu=H200x4", "--tp=4", "--json").stdout)["users"]
+        room = 141e9 * 0.9 - 235e9 / 4
+        self.assertEqual(users["gpu"], int(room // (48128 * 32768)))
+
+    def test_an_audit_with_faults_exits_with_1(self):
+        good = "vllm serve M -tp 4 --enable-expert-parallel --reasoning-parser qwen3"
+        self.assertIn("keep -tp 4", self.plan(self.config, "--gpu=H200x4", "--check", good).stdout)
+        run = self.plan(self.config, "--gpu=H200x4", "--check", "vllm serve M -tp 4", status=1)
+        self.assertIn("missing --enable-expert-parallel", run.stdout)
+
+    def test_what_is_broken_is_told_in_one_line(self):
+        for text, why in (("{", "line 1"), ("[]", "object"), ("{}", "num_hidden_layers is missing"),
+                          ('{"num_hidden_layers": "x"}', "a whole number")):
+            self.config.write_text(text)
+            with self.subTest(text=text):
+                run = self.plan(self.config, status=1)
+                self.assertIn(why, run.stderr)
+                self.assertIn(str(self.config), run.stderr)
+                self.assertEqual((run.stdout, run.stderr.count("\n")), ("", 1))
+
+    def test_tables_without_sources_are_refused(self):
+        tables = self.folder / "tables"
+        shutil.copytree(KNOWLEDGE, tables)
+        gpus = json.loads((tables / "gpus.json").read_text())
+        del gpus["gpus"][0]["source"]
+        (tables / "gpus.json").write_text(json.dumps(gpus))
+        run = self.ctl("plan", f"--knowledge={tables}", self.config, status=1)
+        self.assertIn('row 1 of "gpus" has no source', run.stderr)
+
+    def test_a_new_family_is_a_row(self):
+        tables = self.folder / "tables"
+        shutil.copytree(KNOWLEDGE, tables)
+        known = json.loads((tables / "architectures.json").read_text())
+        known["architectures"].append({"model_type": "brand_new", "family": "new", "name": "New",
+                                       "class": "gqa", "source": "here"})
+        known["fields"]["kv_heads"].append("number_of_pairs")
+        (tables / "architectures.json").write_text(json.dumps(known))
+        model = {**self.MODEL, "model_type": "brand_new", "number_of_pairs": 2}
+        del model["num_key_value_heads"]
+        self.config.write_text(json.dumps(model))
+        plan = self.ask("plan", f"--knowledge={tables}", self.config)
+        self.assertIsNone(plan["doubt"])
+        self.assertEqual(plan["kv_bytes_per_token"], 94 * 2 * 256 * 2)
 
 
 class WithDaemon(Folder):
@@ -429,6 +510,7 @@ class WithDaemon(Folder):
         here = ("--socket", "=", str(self.socket))
         self.assertEqual(complete("sta"), ["status"])
         self.assertEqual(complete("bench", "--k"), ["--keep"])
+        self.assertEqual(complete("plan", "--kn"), ["--knowledge"])
         self.assertEqual(complete(*here, "clear", layout[:4]), [layout])
         self.assertEqual(len(complete(*here, "show", "")), OBJECTS)
         self.assertEqual(complete(*here, "ls", "--layout", "=", layout[:4]), [layout])

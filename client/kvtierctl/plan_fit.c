@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What fits: chunks that are whole pages and what they lose of prompts, sessions in GPU memory,
+ * and those that host memory and NVMe keep warm. A tier keeps one copy of what ranks hold alike,
+ * whole chunks only, and one state of each recurrent layer.
+ */
+#include <string.h>
+
+#include "client/kvtierctl/command.h"
+#include "client/kvtierctl/plan.h"
+
+#define CHUNK_TOKENS_LEAST UINT64_C(256) /* kvtierd's own default */
+#define PIECE_BYTES        (UINT64_C(1) << 30)
+#define BLOCK_BYTES        UINT64_C(4096)
+#define N_CHUNKS           3u
+
+static const uint64_t default_prompts[] = {1000, 8000, 32000};
+
+static uint64_t up(uint64_t value, uint64_t multiple)
+{
+        return multiple ? (value + multiple - 1) / multiple * multiple : 0;
+}
+
+/* The smallest chunk that is worth an object, then twice and four times that. */
+static uint64_t chunk_of(const struct plan *plan, unsigned i)
+{
+        return up(CHUNK_TOKENS_LEAST, plan->sizes.page_tokens) << i;
+}
+
+static void add_tail(json_t *tails, uint64_t chunk, uint64_t prompt)
+{
+        uint64_t lost = prompt % chunk;
+
+        json_array_append_new(tails, json_pack("{s:I, s:I, s:I, s:f}", "chunk_tokens",
+                                               (json_int_t)chunk, "prompt_tokens",
+                                               (json_int_t)prompt, "lost_tokens", (json_int_t)lost,
+                                               "lost_share", (double)lost / (double)prompt));
+}
+
+static void fit_chunks(struct plan *plan)
+{
+        const struct plan_options *options = &plan->options;
+        const uint64_t *prompts = options->n_prompts ? options->prompts : default_prompts;
+        size_t n = options->n_prompts ? options->n_prompts
+                                      : sizeof(default_prompts) / sizeof(default_prompts[0]);
+        json_t *chunks = json_array(), *tails = json_array();
+
+        for (unsigned i = 0; i < N_CHUNKS && plan->sizes.page_tokens; i++) {
+                json_array_append_new(chunks, json_integer((json_int_t)chunk_of(plan, i)));
+                for (size_t j = 0; j < n; j++)
+                        if (prompts[j])
+                                add_tail(tails, chunk_of(plan, i), prompts[j]);
+        }
+        json_object_set_new(plan->document, "chunk_tokens", chunks);
+        json_object_set_new(plan->document, "tails", tails);
+}
+
+/* ---- users ---- */
+
+/* What a session takes on one rank: whole pages, and a slot for each state and each draft. */
+static uint64_t rank_session_bytes(const struct plan *plan)
+{
+        const struct plan_sizes *sizes = &plan->sizes;
+        uint64_t tokens = up(plan->options.context_tokens, sizes->page_tokens);
+        uint64_t state = sizes->state_bytes * (1 + plan->options.draft_tokens);
+
+        if (!tokens)
+                tokens = plan->options.context_tokens;
+        return tokens * sizes->kv_bytes_per_token + sizes->window_bytes + state;
+}
+
+/* What it takes in a tier, of all ranks and stages. */
+static uint64_t stored_session_bytes(const struct plan *plan)
+{
+        const struct plan_sizes *sizes = &plan->sizes;
+        uint64_t ranks = plan->options.tp / (sizes->kv_copies ? sizes->kv_copies : 1);
+        uint64_t chunk = chunk_of(plan, 0), tokens = plan->options.context_tokens;
+
+        if (chunk)
+                tokens -= tokens % chunk;
+        return plan->options.pp *
+               (ranks * (tokens * sizes->kv_bytes_per_token + sizes->window_bytes) +
+                plan->options.tp * sizes->state_bytes);
+}
+
+/* Experts are spread over all ranks, so replicas do not hold the model each. */
+static uint64_t rank_weight_bytes(const struct plan *plan)
+{
+        const struct plan_options *options = &plan->options;
+        uint64_t ranks = options->tp * options->pp;
+
+        if (json_object_get(plan->facts, "moe") && json_object_get(plan->facts, "ep") &&
+            ranks < options->ep * options->pp)
+                ranks = options->ep * options->pp;
+        return options->weight_bytes / ranks;
+}
+
+static json_t *gpu_users(const struct plan *plan, uint64_t weight_bytes)
+{
+        double room = (double)json_u64(plan->gpu, "memory_bytes") * plan->options.memory_share -
+                      (double)weight_bytes;
+        uint64_t session = rank_session_bytes(plan);
+
+        if (!plan->gpu || !plan->sizes.is_known || !session)
+                return json_null();
+        if (room < 0)
+                return json_integer(0);
+        return json_integer((json_int_t)((uint64_t)room / session * plan->options.dp));
+}
+
+static json_t *tier_users(const struct plan *plan, uint64_t bytes)
+{
+        uint64_t session = stored_session_bytes(plan);
+
+        if (!bytes || !plan->sizes.is_known || !session)
+                return json_null();
+        return json_integer((json_int_t)(bytes / session));
+}
+
+static void fit_users(struct plan *plan)
+{
+        const struct plan_options *options = &plan->options;
+        bool is_known = plan->sizes.is_known;
+        json_t *users;
+
+        if (!options->weight_bytes && plan->gpu)
+                plan_add_unknown(plan,
+                                 "weights: their bytes are neither told (--weights) nor beside "
+                                 "the configuration (model.safetensors.index.json); users "
+                                 "are at most what an empty GPU would hold");
+        if (!options->host_bytes)
+                plan_add_unknown(plan, "host memory: not told (--host), nor its warm sessions");
+        if (!options->nvme_bytes)
+                plan_add_unknown(plan, "NVMe: not told (--nvme), nor its warm sessions");
+        users = json_pack(
+                "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "context_tokens",
+                (json_int_t)options->context_tokens, "session_bytes",
+                is_known ? json_integer((json_int_t)rank_session_bytes(plan)) : json_null(),
+                "stored_bytes",
+                is_known ? json_integer((json_int_t)stored_session_bytes(plan)) : json_null(),
+                "weight_bytes",
+                options->weight_bytes ? json_integer((json_int_t)rank_weight_bytes(plan))
+                                      : json_null(),
+                "gpu",
+                options->weight_bytes ? gpu_users(plan, rank_weight_bytes(plan)) : json_null(),
+                "gpu_at_most", gpu_users(plan, 0), "host", tier_users(plan, options->host_bytes),
+                "nvme", tier_users(plan, options->nvme_bytes), "memory_share",
+                options->memory_share);
+        json_object_set_new(plan->document, "users", users);
+}
+
+/* ---- kvtierd ---- */
+
+/* Whole arenas of their default size, and whole pages of the file system. */
+static void fit_daemon(struct plan *plan)
+{
+        uint64_t host = plan->options.host_bytes / PIECE_BYTES * PIECE_BYTES;
+        uint64_t nvme = plan->options.nvme_bytes / BLOCK_BYTES * BLOCK_BYTES;
+        json_t *keys = json_object();
+
+        if (host)
+                json_object_set_new(keys, "host.bytes", json_integer((json_int_t)host));
+        if (nvme)
+                json_object_set_new(keys, "nvme.bytes", json_integer((json_int_t)nvme));
+        if (plan->sizes.page_tokens)
+                json_object_set_new(keys, "chunk_tokens",
+                                    json_integer((json_int_t)chunk_of(plan, 0)));
+        json_object_set_new(plan->document, "kvtierd", keys);
+}
+
+void plan_fit(struct plan *plan)
+{
+        fit_chunks(plan);
+        fit_users(plan);
+        fit_daemon(plan);
+}

@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Plans against tables of cases: tests/unit/client/plan has configurations and, one a line, what
+ * is to come out. A case expects members of the document by their path ("page.ssm_bytes",
+ * "groups.0.layers"), or
+ *   hardware:CHECK   the verdict, null for none
+ *   do:FLAG          set, leave or align, null for nothing said
+ *   unknown          a text that stands in some entry; unknown_not: in none
+ *   doubt            a text that stands in it, null for no doubt
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "client/kvtierctl/command.h"
+#include "client/kvtierctl/plan.h"
+#include "client/kvtierctl/plan_knowledge.h"
+#include "client/kvtierctl/plan_words.h"
+
+/* Loaded once, before Check forks. */
+static json_t *knowledge, *configs, *sizes, *plans, *audits, *errors;
+
+static void plan_freep(struct plan **plan)
+{
+        plan_free(*plan);
+}
+
+static json_t *load(const char *name)
+{
+        char path[1024];
+        json_error_t error;
+        json_t *document;
+
+        snprintf(path, sizeof(path), "%s/%s", PLAN_CASES, name);
+        document = json_load_file(path, 0, &error);
+        if (!document) {
+                fprintf(stderr, "%s:%d: %s\n", path, error.line, error.text);
+                exit(1);
+        }
+        return document;
+}
+
+static const char *text_or_null(const json_t *object, const char *name)
+{
+        return json_string_value(json_object_get(object, name));
+}
+
+static struct plan_options options_of(const json_t *test)
+{
+        const json_t *given = json_object_get(test, "options"), *prompt;
+        struct plan_options options = {
+                .gpu = text_or_null(given, "gpu"),
+                .host_bytes = json_u64(given, "host"),
+                .nvme_bytes = json_u64(given, "nvme"),
+                .weight_bytes = json_u64(given, "weights"),
+                .memory_share = json_double(given, "memory_share"),
+                .tp = json_u64(given, "tp"),
+                .dp = json_u64(given, "dp"),
+                .pp = json_u64(given, "pp"),
+                .kv_dtype = text_or_null(given, "kv_dtype"),
+                .state_dtype = text_or_null(given, "state_dtype"),
+                .cache_mode = text_or_null(given, "cache_mode"),
+                .draft_tokens = json_u64(given, "draft"),
+                .context_tokens = json_u64(given, "context"),
+                .concurrency = json_u64(given, "concurrency"),
+                .text_only = json_bool(given, "text_only"),
+        };
+        size_t i;
+
+        json_array_foreach(json_object_get(given, "prompts"), i, prompt)
+        {
+                options.prompts[options.n_prompts++] = (uint64_t)json_integer_value(prompt);
+        }
+        return options;
+}
+
+static const json_t *config_of(const json_t *test)
+{
+        const json_t *config = json_object_get(test, "config");
+
+        return json_is_string(config) ? json_object_get(configs, json_string_value(config))
+                                      : config;
+}
+
+/* The plan of a case, which is audited when it has a command line. */
+static struct plan *plan_of(const json_t *test)
+{
+        struct plan_options options = options_of(test);
+        const char *command = text_or_null(test, "command");
+        struct plan *plan = NULL;
+        struct why why = {""};
+        int r = command ? plan_audit(knowledge, config_of(test), &options, command, &plan, &why)
+                        : plan_new(knowledge, config_of(test), &options, &plan, &why);
+
+        ck_assert_msg(r == 0, "%s: %s", json_text(test, "name"), why.text);
+        return plan;
+}
+
+/* "groups.0.layers" */
+static const json_t *at(const json_t *document, const char *path)
+{
+        char names[256], *state = NULL;
+
+        snprintf(names, sizeof(names), "%s", path);
+        for (const char *name = strtok_r(names, ".", &state); name;
+             name = strtok_r(NULL, ".", &state))
+                document = json_is_array(document)
+                                   ? json_array_get(document, strtoul(name, NULL, 10))
+                                   : json_object_get(document, name);
+        return document;
+}
+
+static void assert_equal(const json_t *test, const char *key, const json_t *is,
+                         const json_t *expected)
+{
+        _cleanup_free_ char *left = json_dumps(is, JSON_ENCODE_ANY);
+        _cleanup_free_ char *right = json_dumps(expected, JSON_ENCODE_ANY);
+
+        ck_assert_msg(json_equal(is, expected) || (!is && json_is_null(expected)),
+                      "%s, %s: %s is %s, not %s", json_text(test, "config"),
+                      json_text(test, "name"), key, left ? left : "missing", right);
+}
+
+static bool some_entry_has(const json_t *array, const char *text)
+{
+        const json_t *entry;
+        size_t i;
+
+        json_array_foreach(array, i, entry)
+        {
+                if (strstr(json_string_value(entry), text))
+                        return true;
+        }
+        return false;
+}
+
+/* An entry of @array whose @name is @value and, unless NULL, whose @other is @wanted. */
+static bool has_entry(const json_t *array, const char *name, const char *value, const char *other,
+                      const char *wanted)
+{
+        const json_t *entry;
+        size_t i;
+
+        json_array_foreach(array, i, entry)
+        {
+                if (!strcmp(json_text(entry, name), value) &&
+                    (!wanted || !strcmp(json_text(entry, other), wanted)))
+                        return true;
+        }
+        return false;
+}
+
+/* Every entry of @check says @verdict, and there is one; NULL: there is none. */
+static bool has_verdict(const json_t *checks, const char *check, const char *verdict)
+{
+        const json_t *entry;
+        bool is_there = false;
+        size_t i;
+
+        json_array_foreach(checks, i, entry)
+        {
+                if (strcmp(json_text(entry, "check"), check))
+                        continue;
+                if (!verdict || strcmp(json_text(entry, "verdict"), verdict))
+                        return false;
+                is_there = true;
+        }
+        return is_there == (verdict != NULL);
+}
+
+static void assert_expected(const json_t *test, const struct plan *plan, const char *key,
+                            const json_t *expected)
+{
+        const json_t *document = plan->document;
+        const char *text = json_string_value(expected), *colon = strchr(key, ':');
+        bool is_right;
+
+        if (!strcmp(key, "unknown"))
+                is_right = some_entry_has(plan->unknown, text);
+        else if (!strcmp(key, "unknown_not"))
+                is_right = !some_entry_has(plan->unknown, text);
+        else if (!strcmp(key, "doubt") && text)
+                is_right = strstr(json_text(document, "doubt"), text) != NULL;
+        else if (!strncmp(key, "hardware:", 9))
+                is_right = has_verdict(json_object_get(document, "hardware"), colon + 1, text);
+        else if (!strncmp(key, "do:", 3))
+                is_right = has_entry(json_object_get(document, "flags"), "flag", colon + 1, "do",
+                                     text) == (text != NULL);
+        else {
+                assert_equal(test, key, at(document, key), expected);
+                return;
+        }
+        ck_assert_msg(is_right, "%s: %s is not \"%s\"", json_text(test, "name"), key,
+                      text ? text : "absent");
+}
+
+static void assert_document(const json_t *test, const struct plan *plan)
+{
+        json_t *expected;
+        const char *key;
+
+        json_object_foreach(json_object_get(test, "expect"), key, expected)
+        {
+                assert_expected(test, plan, key, expected);
+        }
+}
+
+static void assert_case(const json_t *test)
+{
+        _cleanup_(plan_freep) struct plan *plan = plan_of(test);
+
+        assert_document(test, plan);
+}
+
+START_TEST(sizes_are_those_that_the_engine_computes)
+{
+        assert_case(json_array_get(sizes, (size_t)_i));
+}
+END_TEST
+
+START_TEST(plans_say_what_holds_and_what_is_unknown)
+{
+        assert_case(json_array_get(plans, (size_t)_i));
+}
+END_TEST
+
+/* "missing --ep-size" */
+static bool finds(const json_t *findings, const char *verdict_and_flag)
+{
+        const char *blank = strchr(verdict_and_flag, ' ');
+        char verdict[32];
+
+        snprintf(verdict, sizeof(verdict), "%.*s", (int)(blank - verdict_and_flag),
+                 verdict_and_flag);
+        return has_entry(findings, "flag", blank + 1, "verdict", verdict);
+}
+
+START_TEST(audits_find_these_faults_and_no_others)
+{
+        const json_t *test = json_array_get(audits, (size_t)_i);
+        _cleanup_(plan_freep) struct plan *plan = plan_of(test);
+        const json_t *findings = at(plan->document, "check.findings"), *entry;
+        const json_t *faults = json_object_get(test, "faults");
+        size_t i;
+
+        json_array_foreach(faults, i, entry)
+        {
+                ck_assert_msg(finds(findings, json_string_value(entry)), "%s: not found: %s",
+                              json_text(test, "name"), json_string_value(entry));
+        }
+        json_array_foreach(json_object_get(test, "others"), i, entry)
+        {
+                ck_assert_msg(finds(findings, json_string_value(entry)), "%s: not found: %s",
+                              json_text(test, "name"), json_string_value(entry));
+        }
+        ck_assert_msg(plan_count_faults(plan) == json_array_size(faults),
+                      "%s: %zu faults are found", json_text(test, "name"), plan_count_faults(plan));
+        assert_document(test, plan);
+}
+END_TEST
+
+START_TEST(every_finding_has_a_reason)
+{
+        const json_t *test = json_array_get(audits, (size_t)_i), *entry;
+        _cleanup_(plan_freep) struct plan *plan = plan_of(test);
+        size_t i;
+
+        json_array_foreach(at(plan->document, "check.findings"), i, entry)
+        {
+                ck_assert_str_ne(json_text(entry, "why"), "");
+                if (strcmp(json_text(entry, "verdict"), "unknown"))
+                        ck_assert_str_ne(json_text(entry, "source"), "");
+        }
+        ck_assert_uint_gt(i, 0);
+}
+END_TEST
+
+START_TEST(what_is_broken_is_named)
+{
+        const json_t *test = json_array_get(errors, (size_t)_i);
+        struct plan_options options = options_of(test);
+        const char *command = text_or_null(test, "command");
+        struct plan *plan = NULL;
+        struct why why = {""};
+        int r = command ? plan_audit(knowledge, config_of(test), &options, command, &plan, &why)
+                        : plan_new(knowledge, config_of(test), &options, &plan, &why);
+
+        ck_assert_msg(r < 0 && !plan, "%s: is accepted", json_text(test, "name"));
+        ck_assert_msg(strstr(why.text, json_text(test, "why")) != NULL, "%s: \"%s\"",
+                      json_text(test, "name"), why.text);
+}
+END_TEST
+
+START_TEST(a_plan_has_every_part)
+{
+        static const char *const parts[] = {
+                "class",        "page_tokens", "kv_bytes_per_token", "groups", "state_bytes",
+                "chunk_tokens", "users",       "parallelism",        "flags",  "unknown"};
+        const json_t *test = json_array_get(sizes, 0);
+        _cleanup_(plan_freep) struct plan *plan = plan_of(test);
+
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+                ck_assert_msg(json_object_get(plan->document, parts[i]) != NULL, "no %s", parts[i]);
+}
+END_TEST
+
+/* ---- files and words ---- */
+
+static int read_as_file(const char *text, json_t **ret_document, struct why *why)
+{
+        char path[] = "/tmp/kvtier-plan-XXXXXX";
+        int fd = mkstemp(path), r;
+
+        ck_assert_int_ge(fd, 0);
+        ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+        close(fd);
+        r = plan_read_json(path, ret_document, why);
+        unlink(path);
+        return r;
+}
+
+START_TEST(numbers_that_only_python_writes_are_read)
+{
+        json_auto_t *document = NULL;
+        struct why why = {""};
+
+        ck_assert_msg(!read_as_file("{\"a\": [0.0, Infinity, -Infinity, NaN], \"Infinity\": "
+                                    "\"\\\"NaN\"}",
+                                    &document, &why),
+                      "%s", why.text);
+        ck_assert(json_is_null(at(document, "a.1")));
+        ck_assert(json_is_null(at(document, "a.2")));
+        ck_assert_str_eq(json_text(document, "Infinity"), "\"NaN");
+}
+END_TEST
+
+START_TEST(files_that_are_no_configuration_are_refused)
+{
+        static const struct {
+                const char *text;
+                const char *why;
+        } cases[] = {
+                {"", "is no JSON"},
+                {"{\"a\": 1", "is no JSON: line 1"},
+                {"{\"a\": 1, \"a\": 2}", "duplicate"},
+                {"[1]", "is no JSON object"},
+        };
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                json_t *document = NULL;
+                struct why why = {""};
+
+                ck_assert_int_lt(read_as_file(cases[i].text, &document, &why), 0);
+                ck_assert_ptr_null(document);
+                ck_assert_msg(strstr(why.text, cases[i].why) != NULL, "\"%s\"", why.text);
+        }
+}
+END_TEST
+
+START_TEST(a_file_that_is_not_there_is_named)
+{
+        json_t *document = NULL;
+        struct why why = {""};
+
+        ck_assert_int_lt(plan_read_json("/nowhere/config.json", &document, &why), 0);
+        ck_assert_ptr_nonnull(strstr(why.text, "/nowhere/config.json"));
+        ck_assert_int_lt(plan_knowledge_load("/nowhere", &document, &why), 0);
+        ck_assert_ptr_nonnull(strstr(why.text, "/nowhere/architectures.json"));
+}
+END_TEST
+
+START_TEST(words_are_split_as_a_shell_does)
+{
+        json_auto_t *words = NULL;
+        json_auto_t *expected = json_pack("[s, s, s, s, s, s]", "a", "b c", "{\"d\":\"e\"}", "f\"g",
+                                          "h'i", "--j=k l");
+        struct why why = {""};
+
+        ck_assert_int_eq(
+                plan_words_split("a \\\n 'b c' '{\"d\":\"e\"}' \"f\\\"g\" h\\'i --j=\"k l\" "
+                                 "# not this",
+                                 &words, &why),
+                0);
+        ck_assert(json_equal(words, expected));
+}
+END_TEST
+
+START_TEST(rules_hold_when_their_facts_do)
+{
+        json_auto_t *facts = json_pack("{s:b, s:b}", "moe", 1, "state", 1);
+        static const struct {
+                const char *when;
+                bool holds;
+        } cases[] = {
+                {"[]", true},
+                {"[\"moe\"]", true},
+                {"[\"latent\"]", false},
+                {"[\"!moe\"]", false},
+                {"[\"!latent\"]", true},
+                {"[\"latent|moe\"]", true},
+                {"[\"moe\", \"latent\"]", false},
+                {"[\"latent|!state\"]", false},
+        };
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                json_auto_t *when = json_loads(cases[i].when, 0, NULL);
+
+                ck_assert_msg(plan_holds(facts, when) == cases[i].holds, "%s", cases[i].when);
+        }
+}
+END_TEST
+
+/* Every fact of a rule is one that something can make true: a typo would never hold. */
+START_TEST(rules_use_facts_that_exist)
+{
+        static const char *const known[] = {"heads",
+                                            "latent",
+                                            "index",
+                                            "compressed",
+                                            "gdn",
+                                            "kda",
+                                            "mamba2",
+                                            "other_state",
+                                            "state",
+                                            "window",
+                                            "moe",
+                                            "multimodal",
+                                            "mtp",
+                                            "gpu",
+                                            "many_gpus",
+                                            "dp",
+                                            "replicated_kv",
+                                            "ep",
+                                            "draft",
+                                            "text_only",
+                                            "concurrency",
+                                            "busy",
+                                            "tool_parser",
+                                            "page_over_2048",
+                                            "shared_experts",
+                                            "one_kv_head",
+                                            "all_kv_heads",
+                                            "reasoning_parser"};
+        static const char *const tables[] = {"rules", "values", "gates", "parallelism"};
+        const json_t *rule, *entry;
+        size_t i, j;
+
+        for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
+                json_array_foreach(plan_table(knowledge, "engines", tables[t]), i, rule)
+                {
+                        json_array_foreach(json_object_get(rule, "when"), j, entry)
+                        {
+                                char words[128], *state = NULL;
+
+                                snprintf(words, sizeof(words), "%s", json_string_value(entry));
+                                for (char *word = strtok_r(words, "|", &state); word;
+                                     word = strtok_r(NULL, "|", &state)) {
+                                        bool is_known = strchr(word, ':') != NULL;
+
+                                        word += *word == '!';
+                                        for (size_t k = 0; k < sizeof(known) / sizeof(known[0]);
+                                             k++)
+                                                is_known = is_known || !strcmp(known[k], word);
+                                        ck_assert_msg(is_known, "%s: %s", tables[t], word);
+                                }
+                        }
+                }
+        }
+}
+END_TEST
+
+START_TEST(rules_use_flags_of_the_table)
+{
+        const json_t *flags = plan_table(knowledge, "engines", "flags"), *rule, *engine;
+        size_t i, j;
+
+        json_array_foreach(plan_table(knowledge, "engines", "rules"), i, rule)
+        {
+                const json_t *flag = plan_row(flags, "flag", json_text(rule, "flag"));
+
+                ck_assert_msg(flag != NULL, "%s", json_text(rule, "flag"));
+                json_array_foreach(json_object_get(rule, "engines"), j, engine)
+                {
+                        ck_assert_msg(plan_lists(json_object_get(flag, "engines"),
+                                                 json_string_value(engine)),
+                                      "%s of %s", json_text(rule, "flag"),
+                                      json_string_value(engine));
+                }
+        }
+}
+END_TEST
+
+static void add_loop(TCase *tcase, const TTest *test, const json_t *cases)
+{
+        tcase_add_loop_test(tcase, test, 0, (int)json_array_size(cases));
+}
+
+static Suite *make_suite(void)
+{
+        Suite *suite = suite_create("kvtierctl_plan");
+        TCase *tcase = tcase_create("kvtierctl_plan");
+
+        add_loop(tcase, sizes_are_those_that_the_engine_computes, sizes);
+        add_loop(tcase, plans_say_what_holds_and_what_is_unknown, plans);
+        add_loop(tcase, audits_find_these_faults_and_no_others, audits);
+        add_loop(tcase, every_finding_has_a_reason, audits);
+        add_loop(tcase, what_is_broken_is_named, errors);
+        tcase_add_test(tcase, a_plan_has_every_part);
+        tcase_add_test(tcase, numbers_that_only_python_writes_are_read);
+        tcase_add_test(tcase, files_that_are_no_configuration_are_refused);
+        tcase_add_test(tcase, a_file_that_is_not_there_is_named);
+        tcase_add_test(tcase, words_are_split_as_a_shell_does);
+        tcase_add_test(tcase, rules_hold_when_their_facts_do);
+        tcase_add_test(tcase, rules_use_facts_that_exist);
+        tcase_add_test(tcase, rules_use_flags_of_the_table);
+        suite_add_tcase(suite, tcase);
+        return suite;
+}
+
+int main(void)
+{
+        struct why why = {""};
+        SRunner *runner;
+        int n_failed;
+
+        if (plan_knowledge_load(PLAN_KNOWLEDGE, &knowledge, &why) < 0) {
+                fprintf(stderr, "%s\n", why.text);
+                return 1;
+        }
+        configs = load("configs.json");
+        sizes = load("sizes.json");
+        plans = load("plans.json");
+        audits = load("audits.json");
+        errors = load("errors.json");
+        runner = srunner_create(make_suite());
+        srunner_run_all(runner, CK_NORMAL);
+        n_failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        json_decref(knowledge);
+        json_decref(configs);
+        json_decref(sizes);
+        json_decref(plans);
+        json_decref(audits);
+        json_decref(errors);
+        return n_failed ? 1 : 0;
+}
