@@ -276,7 +276,7 @@ int plan_command(struct context *context, int argc, char **argv)
 {
         json_auto_t *knowledge = NULL, *config = NULL;
         _cleanup_(plan_freep) struct plan *plan = NULL;
-        struct request request = {.knowledge = KVTIER_KNOWLEDGE};
+        struct request request = {0};
         struct why why = {""};
 
         command_parse(context, &plan_argp,

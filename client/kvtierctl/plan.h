@@ -67,13 +67,15 @@ void plan_add_fact(struct plan *plan, const char *format, ...)
 void plan_add_unknown(struct plan *plan, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
+bool plan_is_cache_mode(const char *mode);
+
 /* plan_fit.c: chunks and their tails, users, warm sessions, kvtierd's configuration. */
 void plan_fit(struct plan *plan);
 
 /* plan_advice.c: parallelism, what the hardware can, flags and parsers. */
 void plan_advise(struct plan *plan);
 
-/* The value of a flag that a rule sets: its {words} replaced; "" for none. */
+/* The value of a flag that a rule sets: a {word} is replaced; "" for none. */
 void plan_flag_value(const struct plan *plan, const json_t *rule, char *text, size_t size);
 
 /*

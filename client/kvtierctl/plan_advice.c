@@ -7,7 +7,6 @@
 #include "client/kvtierctl/command.h"
 #include "client/kvtierctl/plan.h"
 #include "client/kvtierctl/plan_knowledge.h"
-#include "client/kvtierctl/table.h"
 
 #define BATCH_TOKENS UINT64_C(8192) /* a step that is worth a prefill */
 
@@ -66,56 +65,63 @@ static void advise_hardware(struct plan *plan)
 
 /* ---- parsers ---- */
 
+/* Engines have names of their own for the same parser. */
+static json_t *name_parsers(struct plan *plan, const json_t *row, const char *engine)
+{
+        const json_t *names = json_object_get(row, engine);
+        const char *tool = json_text(names, "tool"), *reasoning = json_text(names, "reasoning");
+
+        if (*tool)
+                plan_add_fact(plan, "tool_parser:%s", engine);
+        if (*reasoning)
+                plan_add_fact(plan, "reasoning_parser:%s", engine);
+        return json_pack("{s:o, s:o}", "tool", *tool ? json_string(tool) : json_null(), "reasoning",
+                         *reasoning ? json_string(reasoning) : json_null());
+}
+
 static void advise_parsers(struct plan *plan)
 {
         const char *family = json_text(plan->model.row, "family");
         const json_t *row =
                 plan_row(plan_table(plan->knowledge, "engines", "parsers"), "family", family);
-        const char *tool = json_text(row, "tool"), *reasoning = json_text(row, "reasoning");
 
-        if (*tool)
-                plan_add_fact(plan, "tool_parser");
-        else
+        json_object_set_new(plan->document, "parsers",
+                            json_pack("{s:o, s:o, s:s}", "vllm", name_parsers(plan, row, "vllm"),
+                                      "sglang", name_parsers(plan, row, "sglang"), "source",
+                                      json_text(row, "source")));
+        if (!json_object_get(plan->facts, "tool_parser:vllm") &&
+            !json_object_get(plan->facts, "tool_parser:sglang"))
                 plan_add_unknown(plan, "tool-call parser: no name for this family in the table; "
                                        "the model card has it");
-        if (*reasoning)
-                plan_add_fact(plan, "reasoning_parser");
-        else
+        if (!json_object_get(plan->facts, "reasoning_parser:vllm") &&
+            !json_object_get(plan->facts, "reasoning_parser:sglang"))
                 plan_add_unknown(plan, "reasoning parser: no name for this family in the table; "
                                        "the model card has it, if the model reasons");
-        json_object_set_new(plan->document, "parsers",
-                            json_pack("{s:o, s:o, s:s}", "tool",
-                                      *tool ? json_string(tool) : json_null(), "reasoning",
-                                      *reasoning ? json_string(reasoning) : json_null(), "source",
-                                      json_text(row, "source")));
 }
 
 /* ---- flags ---- */
 
-static void put_word(const struct plan *plan, const char *word, char *text, size_t size)
-{
-        const json_t *parsers = json_object_get(plan->document, "parsers");
-        uint64_t page = plan->sizes.page_tokens;
-        uint64_t gpus = plan->options.tp * plan->options.dp;
-        size_t used = strlen(text);
-
-        if (!strcmp(word, "{tool_parser}"))
-                text_append(text, size, &used, "%s", json_text(parsers, "tool"));
-        else if (!strcmp(word, "{reasoning_parser}"))
-                text_append(text, size, &used, "%s", json_text(parsers, "reasoning"));
-        else if (!strcmp(word, "{gpus}"))
-                text_append(text, size, &used, "%" PRIu64, plan->n_gpus ? plan->n_gpus : gpus);
-        else if (!strcmp(word, "{batch_tokens}"))
-                text_append(text, size, &used, "%" PRIu64,
-                            page ? (BATCH_TOKENS + page - 1) / page * page : BATCH_TOKENS);
-        else
-                text_append(text, size, &used, "%s", word);
-}
-
 void plan_flag_value(const struct plan *plan, const json_t *rule, char *text, size_t size)
 {
-        text[0] = '\0';
-        put_word(plan, json_text(rule, "value"), text, size);
+        const json_t *engines = json_object_get(rule, "engines");
+        const json_t *parsers =
+                json_object_get(json_object_get(plan->document, "parsers"),
+                                json_string_value(json_array_get(engines, 0)) ?: "");
+        const char *word = json_text(rule, "value");
+        uint64_t page = plan->sizes.page_tokens;
+        uint64_t gpus = plan->options.tp * plan->options.dp;
+
+        if (!strcmp(word, "{tool_parser}"))
+                snprintf(text, size, "%s", json_text(parsers, "tool"));
+        else if (!strcmp(word, "{reasoning_parser}"))
+                snprintf(text, size, "%s", json_text(parsers, "reasoning"));
+        else if (!strcmp(word, "{gpus}"))
+                snprintf(text, size, "%" PRIu64, plan->n_gpus ? plan->n_gpus : gpus);
+        else if (!strcmp(word, "{batch_tokens}"))
+                snprintf(text, size, "%" PRIu64,
+                         page ? (BATCH_TOKENS + page - 1) / page * page : BATCH_TOKENS);
+        else
+                snprintf(text, size, "%s", word);
 }
 
 static void add_flag(struct plan *plan, json_t *flags, const json_t *rule)

@@ -11,15 +11,12 @@
 #include "client/kvtierctl/plan.h"
 #include "client/kvtierctl/plan_knowledge.h"
 
-#define GPUS_MAX  UINT64_C(4096)
-#define DRAFT_MAX UINT64_C(64)
-#define BLOCK_MAX UINT64_C(65536)
-/* With these, and at most GPUS_MAX ranks, no product of bytes overflows. */
-#define CONTEXT_MAX       (UINT64_C(1) << 26)
-#define TOKEN_BYTES_MAX   (UINT64_C(1) << 24)
-#define SESSION_BYTES_MAX (UINT64_C(1) << 42)
-#define MEMORY_SHARE      0.9
-#define CONTEXT_TOKENS    UINT64_C(32768)
+#define GPUS_MAX       UINT64_C(4096)
+#define DRAFT_MAX      UINT64_C(64)
+#define BLOCK_MAX      UINT64_C(65536)
+#define CONTEXT_MAX    (UINT64_C(1) << 26) /* with it and plan_size.h's no product overflows */
+#define MEMORY_SHARE   0.9
+#define CONTEXT_TOKENS UINT64_C(32768)
 /* Above this many requests at once, attention by request pays (engines.json, parallelism). */
 #define BUSY_REQUESTS 128u
 
@@ -133,10 +130,14 @@ static int check_option(uint64_t value, uint64_t max, const char *name, struct w
         return err_raise(-EINVAL);
 }
 
+bool plan_is_cache_mode(const char *mode)
+{
+        return !strcmp(mode, "align") || !strcmp(mode, "all") || !strcmp(mode, "none");
+}
+
 static int check_words(const struct plan_options *options, struct why *why)
 {
-        if (options->cache_mode && strcmp(options->cache_mode, "align") &&
-            strcmp(options->cache_mode, "all") && strcmp(options->cache_mode, "none")) {
+        if (options->cache_mode && !plan_is_cache_mode(options->cache_mode)) {
                 why_set(why, "cache mode \"%s\" is not known: align, all or none",
                         options->cache_mode);
                 return err_raise(-EINVAL);
@@ -150,6 +151,27 @@ static int check_words(const struct plan_options *options, struct why *why)
                 return err_raise(-EINVAL);
         }
         return 0;
+}
+
+static int check_gpus(struct plan *plan, struct why *why)
+{
+        const struct plan_options *options = &plan->options;
+        uint64_t ranks = options->tp * options->dp * options->pp;
+
+        if (!plan->n_gpus || ranks == plan->n_gpus)
+                return 0;
+        if (ranks < plan->n_gpus) {
+                plan_add_unknown(plan,
+                                 "GPUs: TP x DP x PP is %" PRIu64 ", so %" PRIu64 " of %" PRIu64
+                                 " are not used; sessions are those of the GPUs that are",
+                                 ranks, plan->n_gpus - ranks, plan->n_gpus);
+                return 0;
+        }
+        why_set(why,
+                "TP %" PRIu64 " x DP %" PRIu64 " x PP %" PRIu64 " needs %" PRIu64 " GPUs, %s is "
+                "%" PRIu64,
+                options->tp, options->dp, options->pp, ranks, options->gpu, plan->n_gpus);
+        return err_raise(-EINVAL);
 }
 
 static int check_options(struct plan *plan, struct why *why)
@@ -172,16 +194,9 @@ static int check_options(struct plan *plan, struct why *why)
         options->pp = options->pp ? options->pp : 1;
         options->memory_share = options->memory_share > 0 ? options->memory_share : MEMORY_SHARE;
         r = check_option(options->tp * options->pp, GPUS_MAX, "tp x pp", why);
+        r = r ? r : check_gpus(plan, why);
         if (r < 0)
                 return r;
-        /* DP does not count: SGLang's attention by request divides the GPUs of TP again. */
-        if (plan->n_gpus && options->tp * options->pp > plan->n_gpus) {
-                why_set(why,
-                        "TP %" PRIu64 " x PP %" PRIu64 " needs %" PRIu64 " GPUs, %s is %" PRIu64,
-                        options->tp, options->pp, options->tp * options->pp, options->gpu,
-                        plan->n_gpus);
-                return err_raise(-EINVAL);
-        }
         return check_words(options, why);
 }
 
@@ -206,22 +221,8 @@ static int compute_sizes(struct plan *plan, struct why *why)
                 .block_size = plan->options.block_size,
                 .mla_block = json_u64(plan->gpu, "mla_block"),
         };
-        int r;
 
-        r = plan_size_compute(&plan->model, &shape, &plan->sizes, why);
-        if (r < 0)
-                return r;
-        if (plan->sizes.kv_bytes_per_token > TOKEN_BYTES_MAX ||
-            plan->sizes.state_bytes > SESSION_BYTES_MAX ||
-            plan->sizes.window_bytes > SESSION_BYTES_MAX) {
-                why_set(why,
-                        "the dimensions are beyond any model: %" PRIu64 " bytes a token, %" PRIu64
-                        " of states, %" PRIu64 " of windows",
-                        plan->sizes.kv_bytes_per_token, plan->sizes.state_bytes,
-                        plan->sizes.window_bytes);
-                return err_raise(-EINVAL);
-        }
-        return 0;
+        return plan_size_compute(&plan->model, &shape, &plan->sizes, why);
 }
 
 static void add_plan_facts(struct plan *plan)
@@ -267,6 +268,12 @@ static void add_size_unknowns(struct plan *plan)
                                  "index: its bytes are inferred from one key for %" PRIu64
                                  " tokens; the tail of as many is scratch",
                                  model->index_kpool);
+        if (model->has_index && !plan->options.kv_dtype)
+                plan_add_unknown(plan,
+                                 "KV dtype: the engine chooses it for sparse attention (SGLang: "
+                                 "bf16 on Hopper, fp8_e4m3 on Blackwell); %s is reckoned with, "
+                                 "--kv-dtype tells another",
+                                 model->is_compressed ? "fp8" : model->dtype);
         if (plan->options.kv_dtype && !strcmp(plan->options.kv_dtype, "nvfp4"))
                 plan_add_unknown(plan, "nvfp4: reckoned as 4.5 bits with scales; the engine's "
                                        "layout may pad them");

@@ -57,16 +57,20 @@ static void fit_chunks(struct plan *plan)
 
 /* ---- users ---- */
 
-/* What a session takes on one rank: whole pages, and a slot for each state and each draft. */
+/* What a session takes on one rank: whole pages, and one for each state and each draft of it. */
 static uint64_t rank_session_bytes(const struct plan *plan)
 {
         const struct plan_sizes *sizes = &plan->sizes;
         uint64_t tokens = up(plan->options.context_tokens, sizes->page_tokens);
-        uint64_t state = sizes->state_bytes * (1 + plan->options.draft_tokens);
+        uint64_t state = sizes->state_bytes;
 
+        if (sizes->page_bytes > sizes->layer_state_bytes)
+                state = up(plan->model.state_layers * sizes->page_bytes, plan->options.pp) /
+                        plan->options.pp;
         if (!tokens)
                 tokens = plan->options.context_tokens;
-        return tokens * sizes->kv_bytes_per_token + sizes->window_bytes + state;
+        return tokens * sizes->kv_bytes_per_token + sizes->window_bytes +
+               state * (1 + plan->options.draft_tokens);
 }
 
 /* What it takes in a tier, of all ranks and stages. */
@@ -95,10 +99,15 @@ static uint64_t rank_weight_bytes(const struct plan *plan)
         return options->weight_bytes / ranks;
 }
 
+/* Bytes of a GPU for weights and KV. */
+static double gpu_room(const struct plan *plan)
+{
+        return (double)json_u64(plan->gpu, "memory_bytes") * plan->options.memory_share;
+}
+
 static json_t *gpu_users(const struct plan *plan, uint64_t weight_bytes)
 {
-        double room = (double)json_u64(plan->gpu, "memory_bytes") * plan->options.memory_share -
-                      (double)weight_bytes;
+        double room = gpu_room(plan) - (double)weight_bytes;
         uint64_t session = rank_session_bytes(plan);
 
         if (!plan->gpu || !plan->sizes.is_known || !session)
@@ -106,6 +115,17 @@ static json_t *gpu_users(const struct plan *plan, uint64_t weight_bytes)
         if (room < 0)
                 return json_integer(0);
         return json_integer((json_int_t)((uint64_t)room / session * plan->options.dp));
+}
+
+/* Room that is known to be missing is a fact for the gates. */
+static void add_weight_fact(struct plan *plan)
+{
+        if (!plan->gpu || !plan->options.weight_bytes)
+                return;
+        if ((double)plan->options.weight_bytes > gpu_room(plan) * (double)plan->n_gpus)
+                plan_add_fact(plan, "weights_beyond_gpus");
+        else if ((double)rank_weight_bytes(plan) > gpu_room(plan))
+                plan_add_fact(plan, "weights_beyond_rank");
 }
 
 static json_t *tier_users(const struct plan *plan, uint64_t bytes)
@@ -123,6 +143,7 @@ static void fit_users(struct plan *plan)
         bool is_known = plan->sizes.is_known;
         json_t *users;
 
+        add_weight_fact(plan);
         if (!options->weight_bytes && plan->gpu)
                 plan_add_unknown(plan,
                                  "weights: their bytes are neither told (--weights) nor beside "

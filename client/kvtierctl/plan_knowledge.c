@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "client/kvtierctl/plan_knowledge.h"
 
-#define FILE_BYTES_MAX (16u << 20) /* far above any config.json */
+/* Far above any config.json; the index of a checkpoint with many experts has 20 MiB. */
+#define FILE_BYTES_MAX (64 << 20)
 
 static const struct {
         const char *file;
@@ -28,75 +32,100 @@ static const struct {
         {"engines", "parsers", true},
 };
 
-static void close_filep(FILE **file)
+/* The text of a regular file: a pipe would be waited for, and its length is not known. */
+static int read_all(int fd, size_t n, const char *path, char *text, struct why *why)
 {
-        if (*file)
-                fclose(*file);
+        size_t done = 0;
+
+        while (done < n) {
+                ssize_t r = read(fd, text + done, n - done);
+
+                if (r < 0 && errno == EINTR)
+                        continue;
+                if (r < 0) {
+                        why_set(why, "cannot read %s: %s", path, strerror(errno));
+                        return err_raise(-errno);
+                }
+                if (!r)
+                        break;
+                done += (size_t)r;
+        }
+        text[done] = '\0';
+        if (strlen(text) == done)
+                return 0;
+        why_set(why, "%s is no text: JSON is needed", path);
+        return err_raise(-EINVAL);
 }
 
 /* The whole file with a 0 behind it. */
 static int read_text(const char *path, char **ret_text, struct why *why)
 {
-        _cleanup_(close_filep) FILE *file = fopen(path, "re");
+        _cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         _cleanup_free_ char *text = NULL;
-        size_t n;
+        struct stat status;
+        int r;
 
-        if (!file) {
+        if (fd < 0 || fstat(fd, &status) < 0) {
                 why_set(why, "cannot open %s: %s", path, strerror(errno));
                 return err_raise(-errno);
         }
-        text = malloc(FILE_BYTES_MAX + 1);
+        if (!S_ISREG(status.st_mode)) {
+                why_set(why, "%s is no file but a %s", path,
+                        S_ISDIR(status.st_mode) ? "folder" : "device or a pipe");
+                return err_raise(-EINVAL);
+        }
+        if (status.st_size > FILE_BYTES_MAX) {
+                why_set(why, "%s has more than 64 MiB: a config.json has some KiB", path);
+                return err_raise(-EFBIG);
+        }
+        text = malloc((size_t)status.st_size + 1);
         if (!text) {
                 why_set(why, "out of memory");
                 return err_raise(-ENOMEM);
         }
-        n = fread(text, 1, FILE_BYTES_MAX + 1, file);
-        if (ferror(file)) {
-                why_set(why, "cannot read %s: %s", path, strerror(errno));
-                return err_raise(-EIO);
-        }
-        if (n > FILE_BYTES_MAX) {
-                why_set(why, "%s has more than 16 MiB: a config.json has some KiB", path);
-                return err_raise(-EFBIG);
-        }
-        text[n] = '\0';
-        if (strlen(text) != n) {
-                why_set(why, "%s is no text: a config.json is JSON", path);
-                return err_raise(-EINVAL);
-        }
+        r = read_all(fd, (size_t)status.st_size, path, text, why);
+        if (r < 0)
+                return r;
         *ret_text = steal_ptr(text);
         return 0;
 }
 
-/* Python writes numbers that JSON does not have. None of them is a field that counts here. */
-static void replace_non_numbers(char *text)
+/*
+ * Python writes numbers that JSON does not have. As texts they are no numbers to anyone who asks
+ * for one, and the error names them. Each takes two bytes more, and has three at least.
+ */
+static char *quote_non_numbers(const char *text)
 {
         static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+        char *quoted = malloc(2 * strlen(text) + 1), *to = quoted;
         bool in_string = false;
 
-        for (; *text; text++) {
-                if (in_string && *text == '\\' && text[1]) {
-                        text++;
+        while (to && *text) {
+                size_t i, n = 1;
+
+                for (i = 0; !in_string && i < sizeof(words) / sizeof(words[0]); i++)
+                        if (!strncmp(text, words[i], strlen(words[i])))
+                                break;
+                if (!in_string && i < sizeof(words) / sizeof(words[0])) {
+                        to += sprintf(to, "\"%s\"", words[i]);
+                        text += strlen(words[i]);
                         continue;
                 }
                 if (*text == '"')
                         in_string = !in_string;
-                for (size_t i = 0; !in_string && i < sizeof(words) / sizeof(words[0]); i++) {
-                        size_t n = strlen(words[i]);
-
-                        if (strncmp(text, words[i], n))
-                                continue;
-                        memset(text, ' ', n);
-                        /* "NaN" has room for a number only. */
-                        memcpy(text, n > 3 ? "null" : "0", n > 3 ? 4 : 1);
-                        break;
-                }
+                else if (in_string && *text == '\\' && text[1])
+                        n = 2;
+                for (; n; n--)
+                        *to++ = *text++;
         }
+        if (to)
+                *to = '\0';
+        return quoted;
 }
 
 int plan_read_json(const char *path, json_t **ret_document, struct why *why)
 {
-        _cleanup_free_ char *text = NULL;
+        _cleanup_free_ char *text = NULL, *quoted = NULL;
         json_auto_t *document = NULL;
         json_error_t error;
         int r;
@@ -104,8 +133,12 @@ int plan_read_json(const char *path, json_t **ret_document, struct why *why)
         r = read_text(path, &text, why);
         if (r < 0)
                 return r;
-        replace_non_numbers(text);
-        document = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+        quoted = quote_non_numbers(text);
+        if (!quoted) {
+                why_set(why, "out of memory");
+                return err_raise(-ENOMEM);
+        }
+        document = json_loads(quoted, JSON_REJECT_DUPLICATES, &error);
         if (!document) {
                 why_set(why, "%s is no JSON: line %d: %s", path, error.line, error.text);
                 return err_raise(-EINVAL);
@@ -146,17 +179,42 @@ static int check_table(const json_t *knowledge, size_t i, struct why *why)
         return 0;
 }
 
+/* Beside the program, as in a build tree, or where it is installed. */
+static void find_folder(char *folder, size_t size)
+{
+        ssize_t n = readlink("/proc/self/exe", folder, size - 1);
+        char *slash;
+
+        folder[n > 0 ? n : 0] = '\0';
+        slash = strrchr(folder, '/');
+        if (slash &&
+            (size_t)snprintf(slash, size - (size_t)(slash - folder), "/knowledge") <
+                    size - (size_t)(slash - folder) &&
+            access(folder, X_OK) == 0)
+                return;
+        snprintf(folder, size, "%s", KVTIER_KNOWLEDGE);
+}
+
 int plan_knowledge_load(const char *folder, json_t **ret_knowledge, struct why *why)
 {
         json_auto_t *knowledge = json_object();
-        char path[512];
+        char found[4096], path[4096 + 64];
+
+        if (!folder) {
+                find_folder(found, sizeof(found));
+                folder = found;
+        }
 
         for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
                 json_t *file = NULL;
                 int r = 0;
 
                 if (!json_object_get(knowledge, tables[i].file)) {
-                        snprintf(path, sizeof(path), "%s/%s.json", folder, tables[i].file);
+                        if (snprintf(path, sizeof(path), "%s/%s.json", folder, tables[i].file) >=
+                            (int)sizeof(path)) {
+                                why_set(why, "the folder's name is too long");
+                                return err_raise(-ENAMETOOLONG);
+                        }
                         r = plan_read_json(path, &file, why);
                         if (r < 0)
                                 return r;

@@ -8,8 +8,9 @@
 #include "base/error.h"
 
 /*
- * Reads the tables in @folder into one object, each under its file's name. 0, or a negative
- * errno with @why: a file is missing or broken, or a row has no source.
+ * Reads the tables in @folder into one object, each under its file's name; NULL: those beside the
+ * program, as in a build tree, or the installed ones. 0, or a negative errno with @why: a file is
+ * missing or broken, or a row has no source.
  */
 int plan_knowledge_load(const char *folder, json_t **ret_knowledge, struct why *why);
 
@@ -25,5 +26,8 @@ bool plan_holds(const json_t *facts, const json_t *when);
 /* Whether an array of texts has @text. */
 bool plan_lists(const json_t *array, const char *text);
 
-/* Reads a JSON file as Python writes it: NaN and Infinity are taken for null. */
+/*
+ * Reads a JSON file as Python writes it: NaN and Infinity are texts. A folder, a pipe and a file
+ * beyond 64 MiB are refused.
+ */
 int plan_read_json(const char *path, json_t **ret_document, struct why *why);

@@ -10,6 +10,7 @@
 /* Bounds with which no product of dimensions overflows. */
 #define DIMENSION_MAX UINT64_C(65536)
 #define LAYERS_MAX    UINT64_C(4096)
+#define TOKENS_MAX    (UINT64_C(1) << 26)
 #define COUNT_MAX     (UINT64_C(1) << 40)
 
 struct reading {
@@ -41,7 +42,7 @@ static const struct {
         NUMBER(index_dim, DIMENSION_MAX),
         NUMBER(index_topk, COUNT_MAX),
         NUMBER(index_kpool, DIMENSION_MAX),
-        NUMBER(window, COUNT_MAX),
+        NUMBER(window, TOKENS_MAX),
         NUMBER(conv_kernel, 1024),
         NUMBER(gdn_key_heads, DIMENSION_MAX),
         NUMBER(gdn_value_heads, DIMENSION_MAX),
@@ -280,15 +281,20 @@ static int count_ratios(const struct reading *reading, const json_t *ratios)
 }
 
 /* Without a list: all layers alike, or one of so many is full attention. */
-static void count_alike(const struct reading *reading)
+static int count_alike(const struct reading *reading)
 {
         struct plan_model *model = &reading->plan->model;
         const json_t *listed = field(reading, "full_layers", NULL);
         const json_t *use_window = member(reading->config, "use_sliding_window");
 
+        if (json_array_size(listed) > model->layers) {
+                why_set(reading->why, "full_attn_layers lists %zu layers, and the model has %llu",
+                        json_array_size(listed), (unsigned long long)model->layers);
+                return err_raise(-EINVAL);
+        }
         if (!strcmp(json_text(model->row, "every_layer"), "both")) {
                 model->full_layers = model->state_layers = model->layers;
-        } else if (json_is_array(listed) && json_array_size(listed) <= model->layers) {
+        } else if (json_is_array(listed)) {
                 model->full_layers = json_array_size(listed);
                 model->state_layers = model->layers - model->full_layers;
         } else if (has(model->full_interval)) {
@@ -306,6 +312,7 @@ static void count_alike(const struct reading *reading)
                                          "have it: all are counted as full attention",
                                          (unsigned long long)model->window);
         }
+        return 0;
 }
 
 /* An indexer may stand in some layers only, whose word is "full"; the others share its choice. */
@@ -347,7 +354,7 @@ static int count_layers(const struct reading *reading)
         else if (words && strcmp(json_text(model->row, "every_layer"), "both"))
                 r = count_words(reading, path, words);
         else if (has(model->layers))
-                count_alike(reading);
+                r = count_alike(reading);
         if (r < 0)
                 return r;
         if (!has(model->layers)) {

@@ -20,9 +20,27 @@
 #define V4_BLOCK_TOKENS  256u
 #define V4_WINDOW_TOKENS 64u
 
+/* With these, and as many ranks as a plan has at most, no product of bytes overflows. */
+#define TOKEN_BYTES_MAX   (UINT64_C(1) << 24)
+#define SESSION_BYTES_MAX (UINT64_C(1) << 42)
+
 static uint64_t up(uint64_t value, uint64_t multiple)
 {
         return (value + multiple - 1) / multiple * multiple;
+}
+
+/* A product that is beyond any limit when it overflows. */
+static uint64_t times(uint64_t a, uint64_t b)
+{
+        uint64_t product;
+
+        return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+/* Of @elements; part of a byte counts as one. */
+static uint64_t bytes_of(uint64_t elements, uint64_t sixteenths)
+{
+        return up(elements * sixteenths, 16) / 16;
 }
 
 static uint64_t greatest_divisor(uint64_t a, uint64_t b)
@@ -122,7 +140,7 @@ static int size_latent(const struct plan_model *model, const struct plan_shape *
 
         if (r < 0)
                 return r;
-        sizes->attention_bytes = (model->latent_rank + model->rope_dim) * sixteenths / 16;
+        sizes->attention_bytes = bytes_of(model->latent_rank + model->rope_dim, sixteenths);
         if (!strcmp(dtype, "fp8_ds_mla") || (is_sparse && sixteenths == 16))
                 sizes->attention_bytes = model->latent_rank +
                                          model->latent_rank / SCALE_ELEMENTS * SCALE_BYTES +
@@ -148,7 +166,7 @@ static int size_heads(const struct plan_model *model, const struct plan_shape *s
                 return r;
         local = local ? local : 1;
         sizes->attention_bytes =
-                local * (model->head_dim + model->value_head_dim) * sixteenths / 16;
+                bytes_of(local * (model->head_dim + model->value_head_dim), sixteenths);
         sizes->kv_copies = shape->tp * local / model->kv_heads;
         return 0;
 }
@@ -255,9 +273,10 @@ static int size_state(const struct plan_model *model, const struct plan_shape *s
                 r = dtype_sixteenths(dtype, "the state's dtype", &ssm_sixteenths, why);
         if (r < 0)
                 return r;
-        sizes->conv_bytes = (model->conv_kernel - 1 + shape->draft_tokens) * state.conv_width /
-                            shape->tp * conv_sixteenths / 16;
-        sizes->ssm_bytes = state.ssm_elements / shape->tp * ssm_sixteenths / 16;
+        sizes->conv_bytes = bytes_of((model->conv_kernel - 1 + shape->draft_tokens) *
+                                             state.conv_width / shape->tp,
+                                     conv_sixteenths);
+        sizes->ssm_bytes = bytes_of(state.ssm_elements / shape->tp, ssm_sixteenths);
         sizes->layer_state_bytes = sizes->conv_bytes + sizes->ssm_bytes;
         return 0;
 }
@@ -283,7 +302,7 @@ static void size_page(const struct plan_model *model, const struct plan_shape *s
                             chunk);
         }
         sizes->page_tokens = tokens > shape->block_size ? tokens : shape->block_size;
-        sizes->page_bytes = sizes->page_tokens * sizes->attention_bytes;
+        sizes->page_bytes = times(sizes->page_tokens, sizes->attention_bytes);
 }
 
 /* Attention alone: the block of its kernels, unless the user forces another. */
@@ -386,11 +405,12 @@ static void sum_up(const struct plan_model *model, const struct plan_shape *shap
         sizes->kv_bytes_per_token = model->full_layers * sizes->attention_bytes +
                                     model->index_layers * sizes->index_bytes / pool;
         sizes->state_bytes = model->state_layers * sizes->layer_state_bytes;
-        sizes->window_bytes = model->window_layers * sizes->page_bytes *
-                              window_blocks(window, sizes->page_tokens);
-        sizes->kv_bytes_per_token = (sizes->kv_bytes_per_token + shape->pp - 1) / shape->pp;
-        sizes->state_bytes = (sizes->state_bytes + shape->pp - 1) / shape->pp;
-        sizes->window_bytes = (sizes->window_bytes + shape->pp - 1) / shape->pp;
+        sizes->window_bytes = times(times(model->window_layers, sizes->page_bytes),
+                                    window_blocks(window, sizes->page_tokens));
+        sizes->kv_bytes_per_token = up(sizes->kv_bytes_per_token, shape->pp) / shape->pp;
+        sizes->state_bytes = up(sizes->state_bytes, shape->pp) / shape->pp;
+        if (sizes->window_bytes != UINT64_MAX)
+                sizes->window_bytes = up(sizes->window_bytes, shape->pp) / shape->pp;
         sizes->is_replicated = sizes->kv_copies > 1;
 }
 
@@ -439,8 +459,8 @@ static void sum_v4(const struct plan_shape *shape, struct plan_sizes *sizes)
                 if (!group->window_tokens)
                         sizes->stride_bytes += group->layers * group->page_bytes;
                 else
-                        windows += group->layers * group->page_bytes *
-                                   window_blocks(group->window_tokens, group->block_tokens);
+                        windows += times(group->layers * group->page_bytes,
+                                         window_blocks(group->window_tokens, group->block_tokens));
         }
         sizes->page_tokens = V4_BLOCK_TOKENS;
         sizes->page_bytes = sizes->stride_bytes;
@@ -482,6 +502,21 @@ static int size_v4(const struct plan_model *model, const struct plan_shape *shap
         return 0;
 }
 
+static int check_limits(const struct plan_sizes *sizes, struct why *why)
+{
+        if (sizes->attention_bytes <= TOKEN_BYTES_MAX &&
+            sizes->kv_bytes_per_token <= TOKEN_BYTES_MAX &&
+            sizes->page_bytes <= SESSION_BYTES_MAX && sizes->state_bytes <= SESSION_BYTES_MAX &&
+            sizes->window_bytes <= SESSION_BYTES_MAX)
+                return 0;
+        why_set(why,
+                "the dimensions are beyond any model: %llu bytes a token, %llu of states, %llu of "
+                "windows",
+                (unsigned long long)sizes->kv_bytes_per_token,
+                (unsigned long long)sizes->state_bytes, (unsigned long long)sizes->window_bytes);
+        return err_raise(-EINVAL);
+}
+
 int plan_size_compute(const struct plan_model *model, const struct plan_shape *shape,
                       struct plan_sizes *ret_sizes, struct why *why)
 {
@@ -516,6 +551,9 @@ int plan_size_compute(const struct plan_model *model, const struct plan_shape *s
                 list_groups(model, &sizes);
                 sum_up(model, shape, &sizes);
         }
+        r = check_limits(&sizes, why);
+        if (r < 0)
+                return r;
         *ret_sizes = sizes;
         return 0;
 }

@@ -53,6 +53,15 @@ class Installed(unittest.TestCase):
             self.assertTrue((self.root / path[1:]).is_file(), path)
         self.assertTrue(os.access(self.root / words[0][1:], os.X_OK))
 
+    def test_the_tables_of_plan_are_where_kvtierctl_looks(self):
+        folder = self.only("engines.json").parent
+        self.assertLessEqual({"architectures.json", "gpus.json"}, set(os.listdir(folder)))
+        (kvtierctl,) = self.root.rglob("bin/kvtierctl")
+        # They are not there, unless kvtier is installed on this machine too.
+        result = run(kvtierctl, "plan", "/dev/null")
+        if "/dev/null" not in result.stderr:
+            self.assertIn(f" /{folder.relative_to(self.root)}/", result.stderr)
+
     def test_the_unit_passes_verification_without_a_word(self):
         # The root has to hold what the unit names, so it gets the rest of its commands too.
         kill = self.root / "bin/kill"

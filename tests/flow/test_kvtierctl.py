@@ -143,6 +143,31 @@ class Plan(Folder):
                 self.assertIn(str(self.config), run.stderr)
                 self.assertEqual((run.stdout, run.stderr.count("\n")), ("", 1))
 
+    def test_what_is_no_file_of_json_is_refused_at_once(self):
+        pipe, huge, zeros = (self.folder / name for name in ("pipe", "huge", "zeros"))
+        os.mkfifo(pipe)
+        with huge.open("wb") as file:
+            file.truncate(100 * MIB)
+        zeros.write_bytes(bytes(64))
+        deep = self.folder / "deep"
+        deep.write_text("[" * 100000)
+        for path, why in ((pipe, "pipe"), (self.folder, "folder"), (huge, "64 MiB"),
+                          (zeros, "no text"), (deep, "no JSON"), ("/dev/zero", "device"),
+                          (self.folder / "nothing", "No such file")):
+            with self.subTest(path=path):
+                run = self.plan(path, status=1)
+                self.assertIn(why, run.stderr)
+                self.assertEqual((run.stdout, run.stderr.count("\n")), ("", 1))
+
+    def test_the_tables_are_found_in_the_build_tree(self):
+        self.assertEqual(self.ask("plan", self.config)["class"], "gqa")
+        elsewhere = self.folder / "kvtierctl"
+        shutil.copy(KVTIERCTL, elsewhere)
+        shutil.copytree(KNOWLEDGE, self.folder / "knowledge")
+        (self.folder / "knowledge/gpus.json").write_text("{")
+        run = subprocess.run([elsewhere, "plan", self.config], capture_output=True, text=True)
+        self.assertIn(f"{self.folder}/knowledge/gpus.json is no JSON", run.stderr)
+
     def test_tables_without_sources_are_refused(self):
         tables = self.folder / "tables"
         shutil.copytree(KNOWLEDGE, tables)
