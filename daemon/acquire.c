@@ -6,6 +6,8 @@
 #include "daemon/answer.h"
 #include "daemon/assembly.h"
 #include "daemon/daemon.h"
+#include "daemon/layout_table.h"
+#include "daemon/layout_use.h"
 #include "daemon/load.h"
 #include "daemon/peer_read.h"
 
@@ -291,12 +293,17 @@ static enum metrics_tier tier_of(const struct index_object *object)
 static void count_hits(struct session *session, const struct plan *plan)
 {
         struct metrics *metrics = &session->daemon->metrics;
+        struct layout_entry *layout =
+                index_layout_at(session->daemon->cache.index, session->layout);
 
         for (uint32_t i = 0; i < plan->n; i++) {
                 const struct planned *planned = &plan->items[i];
+                struct layout_group_use *use = layout_use_group(layout, planned->key.group);
                 bool is_here = planned->copy && planned->copy->state == HOST_COPY_READY;
 
                 metrics->hits_total[is_here ? METRICS_HOST : tier_of(planned->object)]++;
+                if (use)
+                        use->hits++;
                 metrics->page_loads_total += planned->pages.n > 0;
                 metrics->page_loads_asked_bytes_total += pages_bytes(&planned->pages);
         }

@@ -7,12 +7,14 @@
 #include "daemon/admin_status.h"
 #include "daemon/daemon.h"
 #include "daemon/layout_table.h"
+#include "daemon/layout_use.h"
 #include "proto/layout_diff.h"
 
 /* Of one answer: decoding and comparing takes some microseconds each. */
 #define PAGE            32u
 #define ROWS_MAX        64u /* listed of a group */
 #define DIFFERENCES_MAX 32u
+#define DTYPES_MAX      8u /* of a group */
 
 static bool decode(struct layout *ret_layout, const struct layout_entry *entry)
 {
@@ -51,27 +53,68 @@ static json_t *describe_rows(const struct layout *layout, uint16_t group)
         return rows;
 }
 
-static json_t *describe_groups(const struct layout *layout)
+/* What can be read from the tensors of a group, over all its rows. */
+static void describe_tensors(json_t *object, const struct layout *layout, uint16_t group)
+{
+        json_t *dtypes = json_object(); /* as a set */
+        json_t *names = json_array();
+        json_int_t n_index = 0;
+        const char *dtype;
+        json_t *one;
+
+        for (uint16_t i = 0; i < layout->groups[group].n_rows; i++) {
+                const struct layout_row *row = layout_row_at(layout, group, i);
+                struct layout_tensor tensor;
+                uint32_t at = 0;
+
+                while (layout_tensor_next(row, &at, &tensor)) {
+                        n_index += memmem(tensor.name.bytes, tensor.name.length, "index", 5) != NULL;
+                        if (json_object_size(dtypes) < DTYPES_MAX)
+                                json_object_setn_new(dtypes, tensor.dtype.bytes,
+                                                     tensor.dtype.length, json_null());
+                }
+        }
+        json_object_foreach(dtypes, dtype, one) json_array_append_new(names, json_string(dtype));
+        json_decref(dtypes);
+        json_object_set_new(object, "dtypes", names);
+        json_object_set_new(object, "index_tensors", json_integer(n_index));
+}
+
+static void describe_use(json_t *object, const struct layout_entry *entry, uint16_t group)
+{
+        static const struct layout_group_use unused;
+        const struct layout_group_use *use = entry->use ? &entry->use->groups[group] : &unused;
+
+        json_object_set_new(object, "stored", json_integer((json_int_t)use->stored));
+        json_object_set_new(object, "hits", json_integer((json_int_t)use->hits));
+        json_object_set_new(object, "states", json_integer((json_int_t)use->states));
+        json_object_set_new(object, "off_chunk", json_integer((json_int_t)use->off_chunk));
+        json_object_set_new(object, "spacing_tokens", json_integer(use->spacing));
+}
+
+static json_t *describe_groups(const struct layout *layout, const struct layout_entry *entry)
 {
         json_t *groups = json_array();
 
         for (uint16_t g = 0; g < layout->n_groups; g++) {
                 const struct layout_group *group = &layout->groups[g];
+                json_t *object = json_pack(
+                        "{s:o, s:s, s:s, s:i, s:I, s:I, s:i, s:o}", "name", string_of(&group->name),
+                        "kind", layout_kind_name(group->kind), "codec", codec_name(group->codec),
+                        "shards", group->n_shards, "page_tokens", (json_int_t)group->page_tokens,
+                        "window_tokens", (json_int_t)group->window_tokens, "n_rows", group->n_rows,
+                        "rows", describe_rows(layout, g));
 
-                json_array_append_new(
-                        groups,
-                        json_pack("{s:o, s:s, s:s, s:i, s:I, s:I, s:i, s:o}", "name",
-                                  string_of(&group->name), "kind", layout_kind_name(group->kind),
-                                  "codec", codec_name(group->codec), "shards", group->n_shards,
-                                  "page_tokens", (json_int_t)group->page_tokens, "window_tokens",
-                                  (json_int_t)group->window_tokens, "n_rows", group->n_rows, "rows",
-                                  describe_rows(layout, g)));
+                describe_tensors(object, layout, g);
+                describe_use(object, entry, g);
+                json_array_append_new(groups, object);
         }
         return groups;
 }
 
 /* Adds what the encoding says. */
-static void describe_meaning(json_t *object, const struct layout *layout)
+static void describe_meaning(json_t *object, const struct layout *layout,
+                             const struct layout_entry *entry)
 {
         for (size_t i = 0; i < LAYOUT_N_STRINGS; i++)
                 json_object_set_new(object, layout_string_names[i], string_of(&layout->strings[i]));
@@ -81,7 +124,7 @@ static void describe_meaning(json_t *object, const struct layout *layout)
         json_object_set_new(object, "pp", json_integer(layout->pp));
         json_object_set_new(object, "cp", json_integer(layout->cp));
         json_object_set_new(object, "cells", json_integer(layout_n_cells(layout)));
-        json_object_set_new(object, "groups", describe_groups(layout));
+        json_object_set_new(object, "groups", describe_groups(layout, entry));
 }
 
 static json_int_t count_sessions(const struct daemon *daemon, uint16_t layout)
@@ -179,7 +222,7 @@ static json_t *describe_layout(struct daemon *daemon, uint16_t number)
                            (json_int_t)entry->objects, "bytes", (json_int_t)entry->bytes,
                            "sessions", count_sessions(daemon, number), "known", (int)is_known);
         if (object && is_known) {
-                describe_meaning(object, layout);
+                describe_meaning(object, layout, entry);
                 add_comparison(object, daemon, number, layout);
         }
         return object;

@@ -191,6 +191,22 @@ static json_t *rdma(const struct metrics *metrics)
                          (json_int_t)metrics->peer_wanted_objects);
 }
 
+/* Engines that were turned away for their layout, and what was wrong with the last. */
+static json_t *layout_refusals(const struct daemon *daemon)
+{
+        const struct attach_refusal *last = &daemon->refusal;
+        double age = last->at_ns ? (double)(uv_hrtime() - last->at_ns) / 1e9 : 0;
+        json_t *object = json_pack(
+                "{s:I, s:f}", "number",
+                (json_int_t)daemon->metrics.attach_refused_total[METRICS_LAYOUT], "age_seconds",
+                age);
+        json_t *why = json_string(last->why);
+
+        json_object_set_new(object, "program", json_string(last->program));
+        json_object_set_new(object, "why", why ? why : json_string("(not UTF-8)"));
+        return object;
+}
+
 json_t *admin_status(struct daemon *daemon, const json_t *arguments)
 {
         const struct metrics *metrics = &daemon->metrics;
@@ -207,7 +223,7 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
                 json_array_append_new(tiers, remote_tier(daemon));
         return json_pack(
                 "{s:b, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                "s:I, s:I, s:o, s:o, s:o, s:o, s:o}",
+                "s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
                 "ok", 1, "version", KVTIER_VERSION, "phase", phase_name(daemon->phase), "boot_id",
                 boot_id, "uptime_seconds", metrics->uptime_seconds, "sessions",
                 (json_int_t)metrics->sessions, "pending", (json_int_t)metrics->sessions_pending,
@@ -222,7 +238,7 @@ json_t *admin_status(struct daemon *daemon, const json_t *arguments)
                 (json_int_t)metrics->loaded_bytes_total, "unaligned_tokens",
                 (json_int_t)metrics->unaligned_tokens_total, "tiers", tiers, "operations",
                 operations(metrics), "peers", peers_status(daemon), "rdma", rdma(metrics),
-                "checksums",
+                "layout_refusals", layout_refusals(daemon), "checksums",
                 json_pack("{s:I, s:f}", "bytes", (json_int_t)metrics->checksum_bytes_total,
                           "seconds", metrics->checksum_seconds_total));
 }

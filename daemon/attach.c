@@ -250,7 +250,12 @@ void attach_end(struct session *session)
 
 static void refuse(struct session *session, uint32_t status, const struct why *why)
 {
+        struct attach_refusal *refusal = &session->daemon->refusal;
+
         session->daemon->metrics.attach_refused_total[METRICS_LAYOUT]++;
+        refusal->at_ns = uv_hrtime();
+        snprintf(refusal->program, sizeof(refusal->program), "%s", session->program);
+        snprintf(refusal->why, sizeof(refusal->why), "%s", why->text);
         log_warning("attach_refused", "session=%" PRIu64 " status=%s reason=%s", session->id,
                     status_name(status), log_quoted(why->text).text);
         attach_end(session);

@@ -11,6 +11,13 @@
 
 #include "daemon/session.h"
 
+/* The last engine that was turned away for its layout, for kvtierctl doctor. */
+struct attach_refusal {
+        uint64_t at_ns; /* 0: none was */
+        char program[64];
+        char why[WIRE_WHY_MAX];
+};
+
 void attach_request(struct session *session, const struct wire_attach *attach);
 
 /* The session hangs up: what only it knew of an unfinished layout is forgotten. */

@@ -8,6 +8,8 @@
 #include "daemon/assembly.h"
 #include "daemon/commit.h"
 #include "daemon/daemon.h"
+#include "daemon/layout_table.h"
+#include "daemon/layout_use.h"
 #include "daemon/set.h"
 
 static void count(struct session *session, uint32_t status)
@@ -172,6 +174,15 @@ static void note_refusal(struct session *session, const struct index_new_object 
         drop_ring_note(&session->daemon->cache.drops, &drop);
 }
 
+static void note_stored(struct session *session, const struct index_new_object *entry)
+{
+        struct layout_entry *layout = index_layout_at(session->daemon->cache.index, entry->layout);
+        struct layout_group_use *use = layout_use_group(layout, entry->group);
+
+        if (use)
+                use->stored++;
+}
+
 static void verify_written(struct cache *cache, struct host_copy *copy,
                            struct checksum_list *checksums)
 {
@@ -215,6 +226,7 @@ static uint32_t publish(struct part *part, struct lease *lease, struct checksum_
         if (!r) {
                 session->stored_objects++;
                 session->stored_bytes += copy->raw_bytes;
+                note_stored(session, &lease->entry);
                 if (given)
                         verify_written(&daemon->cache, copy, steal_ptr(given));
         }

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "daemon/arguments.h"
+#include "daemon/attach.h"
 #include "daemon/cache.h"
 #include "daemon/config.h"
 #include "daemon/http.h"
@@ -59,6 +60,7 @@ struct daemon {
         uint64_t n_reservations_ended; /* so far */
         uint8_t boot_id[16];
         enum daemon_phase phase;
+        struct attach_refusal refusal; /* the last engine that was turned away */
         bool recovered;
         bool failed; /* stopped by a failure: exit status 1 */
         uint64_t started_ns;

@@ -42,8 +42,10 @@ static void drop_encoding(struct layout_table *table, struct layout_entry *entry
 
 void layout_table_deinit(struct layout_table *table)
 {
-        for (uint32_t i = 1; i <= table->n; i++)
+        for (uint32_t i = 1; i <= table->n; i++) {
                 drop_encoding(table, &table->entries[i]);
+                free(table->entries[i].use);
+        }
         record_array_free(table->heads, HEADS, sizeof(uint32_t));
         record_array_free(table->entries, LAYOUT_TABLE_MAX + 1, sizeof(struct layout_entry));
         *table = (struct layout_table){0};

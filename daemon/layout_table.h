@@ -33,6 +33,8 @@ enum {
         LAYOUT_TABLE_E_FULL = 1,
 };
 
+struct layout_use;
+
 struct layout_entry {
         struct digest id;
         uint32_t domain;
@@ -48,6 +50,7 @@ struct layout_entry {
         uint8_t number_bytes[LAYOUT_GROUPS_MAX]; /* encoding_choice_number_bytes() */
         uint32_t kept_bytes;   /* in the NVMe tier (daemon/layout_keeper.h), or 0 */
         bool is_kept_remotely; /* in the pool, by this run of the daemon */
+        struct layout_use *use; /* daemon/layout_use.h; NULL: not used in this run */
         uint32_t n_banks;      /* of presence that objects have had; kept by the index */
         uint64_t seeds[LAYOUT_TABLE_BANKS];
 };

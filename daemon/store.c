@@ -6,6 +6,8 @@
 #include "daemon/acquire.h"
 #include "daemon/answer.h"
 #include "daemon/daemon.h"
+#include "daemon/layout_table.h"
+#include "daemon/layout_use.h"
 #include "daemon/set.h"
 #include "daemon/store.h"
 
@@ -40,6 +42,10 @@ static uint32_t check_against_layout(struct session *session, const struct wire_
                         item->boundary_tokens % layout->chunk_tokens;
                 return KVT_WIRE_INVALID;
         }
+        if (group->kind == LAYOUT_STATE && !item->n_covers)
+                layout_use_note_state(
+                        index_layout_at(session->daemon->cache.index, session->layout),
+                        item->group, item->boundary_tokens);
         return KVT_WIRE_OK;
 }
 
