@@ -15,6 +15,7 @@
 #define ROWS_MAX        64u /* listed of a group */
 #define DIFFERENCES_MAX 32u
 #define DTYPES_MAX      8u /* of a group */
+#define NAMES_MAX       4u /* of its tensors */
 
 static bool decode(struct layout *ret_layout, const struct layout_entry *entry)
 {
@@ -56,8 +57,7 @@ static json_t *describe_rows(const struct layout *layout, uint16_t group)
 /* What can be read from the tensors of a group, over all its rows. */
 static void describe_tensors(json_t *object, const struct layout *layout, uint16_t group)
 {
-        json_t *dtypes = json_object(); /* as a set */
-        json_t *names = json_array();
+        json_t *set = json_object(), *dtypes = json_array(), *names = json_array();
         json_int_t n_index = 0;
         const char *dtype;
         json_t *one;
@@ -68,15 +68,19 @@ static void describe_tensors(json_t *object, const struct layout *layout, uint16
                 uint32_t at = 0;
 
                 while (layout_tensor_next(row, &at, &tensor)) {
-                        n_index += memmem(tensor.name.bytes, tensor.name.length, "index", 5) != NULL;
-                        if (json_object_size(dtypes) < DTYPES_MAX)
-                                json_object_setn_new(dtypes, tensor.dtype.bytes,
-                                                     tensor.dtype.length, json_null());
+                        n_index +=
+                                memmem(tensor.name.bytes, tensor.name.length, "index", 5) != NULL;
+                        if (json_array_size(names) < NAMES_MAX)
+                                json_array_append_new(names, string_of(&tensor.name));
+                        if (json_object_size(set) < DTYPES_MAX)
+                                json_object_setn_new(set, tensor.dtype.bytes, tensor.dtype.length,
+                                                     json_null());
                 }
         }
-        json_object_foreach(dtypes, dtype, one) json_array_append_new(names, json_string(dtype));
-        json_decref(dtypes);
-        json_object_set_new(object, "dtypes", names);
+        json_object_foreach(set, dtype, one) json_array_append_new(dtypes, json_string(dtype));
+        json_decref(set);
+        json_object_set_new(object, "dtypes", dtypes);
+        json_object_set_new(object, "tensor_names", names);
         json_object_set_new(object, "index_tensors", json_integer(n_index));
 }
 
@@ -221,6 +225,9 @@ static json_t *describe_layout(struct daemon *daemon, uint16_t number)
         object = json_pack("{s:s, s:I, s:I, s:I, s:b}", "layout", id, "objects",
                            (json_int_t)entry->objects, "bytes", (json_int_t)entry->bytes,
                            "sessions", count_sessions(daemon, number), "known", (int)is_known);
+        if (object)
+                json_object_set_new(object, "domain",
+                                    json_integer(index_layout_domain(daemon->cache.index, number)));
         if (object && is_known) {
                 describe_meaning(object, layout, entry);
                 add_comparison(object, daemon, number, layout);
@@ -233,9 +240,9 @@ static json_t *name_groups(const struct layout *layout)
         json_t *groups = json_array();
 
         for (uint16_t g = 0; g < layout->n_groups; g++)
-                json_array_append_new(
-                        groups, json_pack("{s:o, s:s}", "name", string_of(&layout->groups[g].name),
-                                          "kind", layout_kind_name(layout->groups[g].kind)));
+                json_array_append_new(groups, json_pack("{s:o, s:s}", "name",
+                                                        string_of(&layout->groups[g].name), "kind",
+                                                        layout_kind_name(layout->groups[g].kind)));
         return groups;
 }
 

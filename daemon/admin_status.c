@@ -196,10 +196,9 @@ static json_t *layout_refusals(const struct daemon *daemon)
 {
         const struct attach_refusal *last = &daemon->refusal;
         double age = last->at_ns ? (double)(uv_hrtime() - last->at_ns) / 1e9 : 0;
-        json_t *object = json_pack(
-                "{s:I, s:f}", "number",
-                (json_int_t)daemon->metrics.attach_refused_total[METRICS_LAYOUT], "age_seconds",
-                age);
+        json_t *object = json_pack("{s:I, s:f}", "number",
+                                   (json_int_t)daemon->metrics.attach_refused_total[METRICS_LAYOUT],
+                                   "age_seconds", age);
         json_t *why = json_string(last->why);
 
         json_object_set_new(object, "program", json_string(last->program));

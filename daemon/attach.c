@@ -237,8 +237,8 @@ static void tell_waiting(struct layout_assembly *assembly)
                         continue;
                 use_layout(session);
                 send_layout(session);
-                log_info("layout_complete", "session=%" PRIu64 " program=%s layout=%u",
-                         session->id, log_quoted(session->program).text, session->layout);
+                log_info("layout_complete", "session=%" PRIu64 " program=%s layout=%u", session->id,
+                         log_quoted(session->program).text, session->layout);
         }
 }
 
@@ -270,9 +270,8 @@ static void accept_session(struct session *session, const struct wire_attach *at
         session->state = SESSION_ATTACHED;
         session->daemon->metrics.sessions_opened_total++;
         if (!session->layout) {
-                log_info("layout_pending", "session=%" PRIu64 " program=%s missing=%s",
-                         session->id, log_quoted(session->program).text,
-                         log_quoted(attached->why).text);
+                log_info("layout_pending", "session=%" PRIu64 " program=%s missing=%s", session->id,
+                         log_quoted(session->program).text, log_quoted(attached->why).text);
                 return;
         }
         attached->layout = session->layout;

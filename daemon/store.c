@@ -44,8 +44,8 @@ static uint32_t check_against_layout(struct session *session, const struct wire_
         }
         if (group->kind == LAYOUT_STATE && !item->n_covers)
                 layout_use_note_state(
-                        index_layout_at(session->daemon->cache.index, session->layout),
-                        item->group, item->boundary_tokens);
+                        index_layout_at(session->daemon->cache.index, session->layout), item->group,
+                        item->boundary_tokens);
         return KVT_WIRE_OK;
 }
 

@@ -51,6 +51,9 @@ int command_connect(struct context *context);
  */
 int command_ask(struct context *context, json_t *command, json_t **ret_answer);
 
+/* Appends every layout to the array @layouts. As command_ask(). */
+int layouts_ask(struct context *context, json_t *layouts);
+
 /* Prints a document for --json; @compact: on one line, for commands that print several. */
 void command_print_json(const json_t *document, bool compact);
 

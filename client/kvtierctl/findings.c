@@ -17,20 +17,16 @@ struct findings {
         const struct findings_process *process;
 };
 
-static void add(struct findings *findings, const char *check, const char *remedy,
-                const char *format, ...) __attribute__((format(printf, 4, 5)));
-
-static void add(struct findings *findings, const char *check, const char *remedy,
-                const char *format, ...)
+void findings_add(json_t *list, const char *check, const char *remedy, const char *format, ...)
 {
-        char text[512];
+        char text[1024];
         va_list arguments;
 
         va_start(arguments, format);
         vsnprintf(text, sizeof(text), format, arguments);
         va_end(arguments);
-        json_array_append_new(findings->list, json_pack("{s:s, s:s, s:s}", "check", check,
-                                                        "finding", text, "remedy", remedy));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "check", check, "finding", text,
+                                              "remedy", remedy));
 }
 
 static const json_t *tier_of(const struct findings *findings, const char *name)
@@ -49,12 +45,13 @@ static void check_huge_pages(struct findings *findings)
 
         if (!host || json_u64(host, "page_bytes") >= 2u << 20)
                 return;
-        add(findings, "huge_pages",
-            "reserve them (sysctl vm.nr_hugepages=N, at boot for 1 GiB ones), then set "
-            "host.huge_pages to 2MiB and restart",
-            "the host tier (%s) has no huge pages: start-up and registration with a GPU take "
-            "about four times longer",
-            text_bytes(json_u64(host, "capacity_bytes")));
+        findings_add(
+                findings->list, "huge_pages",
+                "reserve them (sysctl vm.nr_hugepages=N, at boot for 1 GiB ones), then set "
+                "host.huge_pages to 2MiB and restart",
+                "the host tier (%s) has no huge pages: start-up and registration with a GPU take "
+                "about four times longer",
+                text_bytes(json_u64(host, "capacity_bytes")));
 }
 
 static void check_memlock(struct findings *findings)
@@ -64,12 +61,13 @@ static void check_memlock(struct findings *findings)
 
         if (!tier_of(findings, "nvme") || limit >= capacity || findings->process->is_root)
                 return;
-        add(findings, "memlock",
-            "set LimitMEMLOCK=infinity in the unit (the shipped one has it), or raise "
-            "\"ulimit -l\" where kvtierd is started by hand",
-            "kvtierd may lock %s of memory, less than the host tier's %s: the device cannot "
-            "have all buffers registered",
-            text_bytes(limit), text_bytes(capacity));
+        findings_add(
+                findings->list, "memlock",
+                "set LimitMEMLOCK=infinity in the unit (the shipped one has it), or raise "
+                "\"ulimit -l\" where kvtierd is started by hand",
+                "kvtierd may lock %s of memory, less than the host tier's %s: the device cannot "
+                "have all buffers registered",
+                text_bytes(limit), text_bytes(capacity));
 }
 
 static void check_unaligned(struct findings *findings)
@@ -78,10 +76,11 @@ static void check_unaligned(struct findings *findings)
 
         if (!tokens)
                 return;
-        add(findings, "unaligned_tokens",
-            "attach with smaller chunk_tokens (a multiple of the engine's page), or with 0 and "
-            "a smaller chunk_tokens in kvtierd.conf",
-            "%s tokens were not stored because they filled no chunk", text_count(tokens));
+        findings_add(
+                findings->list, "unaligned_tokens",
+                "attach with smaller chunk_tokens (a multiple of the engine's page), or with 0 and "
+                "a smaller chunk_tokens in kvtierd.conf",
+                "%s tokens were not stored because they filled no chunk", text_count(tokens));
 }
 
 static const char *thrash_remedy(const char *tier)
@@ -109,9 +108,10 @@ static void check_thrash(struct findings *findings)
                 if (uptime < UPTIME_SECONDS || evicted < 2 * objects || !objects ||
                     stay > STAY_SECONDS)
                         continue;
-                add(findings, "thrash", thrash_remedy(json_text(tier, "name")),
-                    "tier %s thrashes: %s objects evicted, each about %s after it came",
-                    json_text(tier, "name"), text_count((uint64_t)evicted), text_seconds(stay));
+                findings_add(findings->list, "thrash", thrash_remedy(json_text(tier, "name")),
+                             "tier %s thrashes: %s objects evicted, each about %s after it came",
+                             json_text(tier, "name"), text_count((uint64_t)evicted),
+                             text_seconds(stay));
         }
 }
 
@@ -141,13 +141,13 @@ static void add_degraded_nvme(struct findings *findings, const char *reason)
         for (size_t i = 0; i < sizeof(degraded_nvme) / sizeof(degraded_nvme[0]); i++) {
                 if (!strstr(reason, degraded_nvme[i].cause))
                         continue;
-                add(findings, "degraded", degraded_nvme[i].remedy, "tier nvme is degraded: %s",
-                    degraded_nvme[i].cause);
+                findings_add(findings->list, "degraded", degraded_nvme[i].remedy,
+                             "tier nvme is degraded: %s", degraded_nvme[i].cause);
                 known = true;
         }
         if (!known)
-                add(findings, "degraded", "see the reason, and the log of kvtierd",
-                    "tier nvme is degraded: %s", reason);
+                findings_add(findings->list, "degraded", "see the reason, and the log of kvtierd",
+                             "tier nvme is degraded: %s", reason);
 }
 
 static void check_degraded(struct findings *findings)
@@ -164,15 +164,17 @@ static void check_degraded(struct findings *findings)
                 if (!strcmp(json_text(tier, "name"), "nvme"))
                         add_degraded_nvme(findings, reason);
                 else if (!strcmp(json_text(tier, "name"), "remote"))
-                        add(findings, "degraded",
-                            "look at the pool (ceph status, or the S3 endpoint) and at pool_notice "
-                            "in the daemon's log; what is here is served meanwhile",
-                            "tier remote is degraded: %s", reason);
+                        findings_add(findings->list, "degraded",
+                                     "look at the pool (ceph status, or the S3 endpoint) and at "
+                                     "pool_notice "
+                                     "in the daemon's log; what is here is served meanwhile",
+                                     "tier remote is degraded: %s", reason);
                 else
-                        add(findings, "stalled_arenas",
-                            "free memory (old engines may still hold the arenas of an earlier "
-                            "kvtierd: kvtierctl sessions), or lower host.bytes",
-                            "tier host is degraded: %s", reason);
+                        findings_add(
+                                findings->list, "stalled_arenas",
+                                "free memory (old engines may still hold the arenas of an earlier "
+                                "kvtierd: kvtierctl sessions), or lower host.bytes",
+                                "tier host is degraded: %s", reason);
         }
 }
 
@@ -189,17 +191,20 @@ static void check_bad_bytes(struct findings *findings)
                         continue;
                 if (!strcmp(json_text(tier, "name"), "remote")) {
                         if (corrupt)
-                                add(findings, "bad_bytes",
-                                    "look for the node that wrote them (kvtierctl show), and at "
-                                    "the pool",
-                                    "tier remote: %s corrupt objects", text_count(corrupt));
+                                findings_add(findings->list, "bad_bytes",
+                                             "look for the node that wrote them (kvtierctl show), "
+                                             "and at "
+                                             "the pool",
+                                             "tier remote: %s corrupt objects",
+                                             text_count(corrupt));
                         continue;
                 }
-                add(findings, "bad_bytes",
-                    "look for the device in the kernel's log (dmesg) and in smartctl -a, run "
-                    "kvtierctl verify, replace it",
-                    "tier %s: %s corrupt objects, %s I/O errors", json_text(tier, "name"),
-                    text_count(corrupt), text_count(failed));
+                findings_add(
+                        findings->list, "bad_bytes",
+                        "look for the device in the kernel's log (dmesg) and in smartctl -a, run "
+                        "kvtierctl verify, replace it",
+                        "tier %s: %s corrupt objects, %s I/O errors", json_text(tier, "name"),
+                        text_count(corrupt), text_count(failed));
         }
 }
 
@@ -210,10 +215,11 @@ static void check_quarantine(struct findings *findings)
 
         if (bytes < json_u64(host, "capacity_bytes") / 10 || !bytes)
                 return;
-        add(findings, "quarantine",
-            "kvtierctl sessions names the processes: end them, their memory is free at once",
-            "%s of host memory wait for processes that have hung up but live on",
-            text_bytes(bytes));
+        findings_add(
+                findings->list, "quarantine",
+                "kvtierctl sessions names the processes: end them, their memory is free at once",
+                "%s of host memory wait for processes that have hung up but live on",
+                text_bytes(bytes));
 }
 
 static void check_pending(struct findings *findings)
@@ -222,12 +228,13 @@ static void check_pending(struct findings *findings)
 
         if (!pending)
                 return;
-        add(findings, "pending",
-            "kvtierctl sessions shows which, the daemon's log (layout_pending) which rows are "
-            "missing: look for the rank that does not come up",
-            "%s sessions wait for other processes of their engine to tell what their shards "
-            "hold: until then everything misses",
-            text_count(pending));
+        findings_add(
+                findings->list, "pending",
+                "kvtierctl sessions shows which, the daemon's log (layout_pending) which rows are "
+                "missing: look for the rank that does not come up",
+                "%s sessions wait for other processes of their engine to tell what their shards "
+                "hold: until then everything misses",
+                text_count(pending));
 }
 
 static void check_pins(struct findings *findings)
@@ -236,10 +243,10 @@ static void check_pins(struct findings *findings)
 
         if (!refused)
                 return;
-        add(findings, "pins",
-            "raise host.pinned_share_percent and nvme.pinned_share_percent, or pin less: "
-            "kvtierctl status shows what is pinned",
-            "%s pins were refused: no more of a tier may be pinned", text_count(refused));
+        findings_add(findings->list, "pins",
+                     "raise host.pinned_share_percent and nvme.pinned_share_percent, or pin less: "
+                     "kvtierctl status shows what is pinned",
+                     "%s pins were refused: no more of a tier may be pinned", text_count(refused));
 }
 
 static void check_index(struct findings *findings)
@@ -251,9 +258,10 @@ static void check_index(struct findings *findings)
 
         if (!most || objects < most / 10 * 9)
                 return;
-        add(findings, "index", "raise index.objects_max (200 bytes of memory each) and restart",
-            "%s of at most %s objects are known: the index evicts, not the tiers",
-            text_count(objects), text_count(most));
+        findings_add(findings->list, "index",
+                     "raise index.objects_max (200 bytes of memory each) and restart",
+                     "%s of at most %s objects are known: the index evicts, not the tiers",
+                     text_count(objects), text_count(most));
 }
 
 static void check_unwritten(struct findings *findings)
@@ -264,10 +272,33 @@ static void check_unwritten(struct findings *findings)
         if (!nvme || !strcmp(json_text(nvme, "write"), "off") ||
             dropped < json_u64(host, "evicted") / 10 || !dropped)
                 return;
-        add(findings, "unwritten", "add a path to nvme.paths, raise nvme.queue_depth or host.bytes",
-            "%s objects left host memory before they were written down: NVMe is too slow for "
-            "what is stored",
-            text_count(dropped));
+        findings_add(
+                findings->list, "unwritten",
+                "add a path to nvme.paths, raise nvme.queue_depth or host.bytes",
+                "%s objects left host memory before they were written down: NVMe is too slow for "
+                "what is stored",
+                text_count(dropped));
+}
+
+/* What the daemon said names the cause; a chunk that does not fit is the usual one. */
+static void check_refusals(struct findings *findings)
+{
+        const json_t *refusals = json_object_get(findings->status, "layout_refusals");
+        uint64_t number = json_u64(refusals, "number");
+        const char *why = json_text(refusals, "why");
+
+        if (!number)
+                return;
+        findings_add(
+                findings->list, "layout_refused",
+                strstr(why, "chunk_tokens")
+                        ? "set the engine's chunk_tokens as it says (kvtierctl plan derives N from "
+                          "the "
+                          "model's config.json), or 0 for the daemon's choice"
+                        : "set the engine up as it says; until then it runs without a cache",
+                "%s times an engine was turned away for its layout, last %s ago (%.64s): %.500s",
+                text_count(number), text_seconds(json_double(refusals, "age_seconds")),
+                json_text(refusals, "program"), why);
 }
 
 static const struct {
@@ -285,6 +316,7 @@ static const struct {
         {"unwritten objects", check_unwritten},
         {"layouts that are not whole", check_pending},
         {"refused pins", check_pins},
+        {"refused layouts", check_refusals},
 };
 
 const char *findings_check_name(size_t i)

@@ -21,5 +21,9 @@ struct findings_process {
  */
 json_t *findings_list(const json_t *status, const struct findings_process *process);
 
+/* Appends one to @list; a text of more than 1023 bytes is cut. */
+void findings_add(json_t *list, const char *check, const char *remedy, const char *format, ...)
+        __attribute__((format(printf, 4, 5)));
+
 /* What the checks look at, for people; NULL behind the last. */
 const char *findings_check_name(size_t i);

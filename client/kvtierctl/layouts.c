@@ -117,7 +117,7 @@ static int print_layout(const json_t *layout)
         return 0;
 }
 
-static int ask_all(struct context *context, json_t *layouts)
+int layouts_ask(struct context *context, json_t *layouts)
 {
         uint64_t after = 0;
         bool end = false;
@@ -151,7 +151,7 @@ int layouts_command(struct context *context, int argc, char **argv)
                 "Layouts (kinds of bytes): how much is stored of each, what it means, and how "
                 "it differs from others of the same model.",
                 argc, argv, NULL, 0);
-        r = ask_all(context, layouts);
+        r = layouts_ask(context, layouts);
         if (r)
                 return r;
         if (context->json) {

@@ -536,6 +536,7 @@ class WithDaemon(Folder):
         self.assertEqual(complete("sta"), ["status"])
         self.assertEqual(complete("bench", "--k"), ["--keep"])
         self.assertEqual(complete("plan", "--kn"), ["--knowledge"])
+        self.assertEqual(complete("doctor", "--kn"), ["--knowledge"])
         self.assertEqual(complete(*here, "clear", layout[:4]), [layout])
         self.assertEqual(len(complete(*here, "show", "")), OBJECTS)
         self.assertEqual(complete(*here, "ls", "--layout", "=", layout[:4]), [layout])

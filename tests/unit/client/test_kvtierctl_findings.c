@@ -170,6 +170,29 @@ START_TEST(bad_bytes_quarantine_index_and_slow_devices_are_found)
 }
 END_TEST
 
+START_TEST(an_engine_that_was_turned_away_is_named_with_the_reason)
+{
+        json_t *status = healthy(), *list, *finding;
+        json_t *refusals = json_pack("{s:I, s:f, s:s, s:s}", "number", (json_int_t)0, "age_seconds",
+                                     12.0, "program", "vllm worker 1", "why",
+                                     "layout: chunk_tokens 100: no multiple");
+        const char *text;
+
+        json_object_set_new(status, "layout_refusals", refusals);
+        assert_finding(json_deep_copy(status), &free_process, NULL);
+        set(refusals, "number", 3);
+        list = findings_list(status, &free_process);
+        finding = json_array_get(list, 0);
+        text = json_string_value(json_object_get(finding, "finding"));
+        ck_assert_ptr_nonnull(strstr(text, "3 times"));
+        ck_assert_ptr_nonnull(strstr(text, "(vllm worker 1): layout: chunk_tokens 100"));
+        text = json_string_value(json_object_get(finding, "remedy"));
+        ck_assert_ptr_nonnull(strstr(text, "kvtierctl plan"));
+        json_decref(list);
+        assert_finding(status, &free_process, "layout_refused");
+}
+END_TEST
+
 START_TEST(what_the_status_does_not_say_is_no_finding)
 {
         assert_finding(json_object(), &free_process, NULL);
@@ -185,6 +208,7 @@ int main(void)
 
         tcase_add_test(tcase, a_healthy_daemon_has_no_findings);
         tcase_add_test(tcase, refused_pins_are_found);
+        tcase_add_test(tcase, an_engine_that_was_turned_away_is_named_with_the_reason);
         tcase_add_test(tcase, small_pages_are_found);
         tcase_add_test(tcase, a_low_memlock_limit_is_found_unless_root_or_without_nvme);
         tcase_add_test(tcase, unaligned_tokens_are_found);
