@@ -186,6 +186,16 @@ def test_what_was_computed_before_a_reset_is_not_stored_after_it(side):
     assert manager.prepare_store([key("waiting")], waiting).keys_to_store == [key("waiting")]
 
 
+@pytest.mark.parametrize("value, bypasses", [(True, True), (False, False), ("yes", False)])
+def test_a_request_that_bypasses_finds_nothing_and_leaves_nothing(side, value, bypasses):
+    prompt = Prompt(side(), n_stored=3)
+    prompt.ask("two", params={"kvtier_bypass": value})
+    assert prompt.found() == (0 if bypasses else 3)
+    stored = prompt.manager.prepare_store(prompt.keys, prompt.context).keys_to_store
+    assert stored == ([] if bypasses else prompt.keys[3:])
+    prompt.finish()
+
+
 def test_a_granted_lease_waits_no_longer_than_a_load(side):
     """vLLM has no room for the request."""
     prompt = Prompt(side(load_timeout=0.5))

@@ -39,6 +39,8 @@ from .transfer import OBJECTS_MAX, KeysSpec
 
 logger = logging.getLogger("vllm.kvtier")
 
+#: Of a request's kv_transfer_params; true: it finds nothing here, and nothing of it is stored.
+BYPASS_KEY = "kvtier_bypass"
 #: An answer that comes within this time spares the request a step.
 ANSWER_WAIT_S = 100e-6
 #: Acquires of one request, each without what the one before found missing.
@@ -349,8 +351,11 @@ class KvtierManager(OffloadingManager):
     # ---- requests, steps, the end ----
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
-        peer = self.fetches.peer(req_context.kv_transfer_params)
-        self._plans[req_context.req_id] = Plan(req_context, peer=peer)
+        params = req_context.kv_transfer_params
+        plan = Plan(req_context, peer=self.fetches.peer(params))
+        if (params or {}).get(BYPASS_KEY) is True:
+            plan.bypass()
+        self._plans[req_context.req_id] = plan
         return RequestOffloadingContext()
 
     def watch(self, request: Any) -> None:

@@ -54,7 +54,12 @@ class Plan:
     held: Optional[Lease] = None
     loading: Optional[Lease] = None
     finished: bool = False
-    mixed: bool = False  #: its pages were computed in part before a reset: not to be stored
+    mixed: bool = False  #: nothing of it is stored: some may have been computed before a reset
+
+    def bypass(self) -> None:
+        """It finds nothing, and leaves nothing."""
+        self.closed = self.mixed = True
+        self.peer = None
 
     def see(self, first: int, present: np.ndarray) -> None:
         self.first, self.present = first, present
