@@ -50,7 +50,10 @@ def test_the_wheel_is_one_for_all_pythons_and_carries_its_libraries(wheel):
     carried = {Path(name).name.split("-")[0] for name in names if name.startswith("kvtier.libs/")}
     assert {"libcrypto", "libxxhash"} <= carried
     assert headers["Requires-Python"] == ">=3.11"
-    assert headers.get_all("Requires-Dist") == ["cffi>=1.15"]
+    needs = headers.get_all("Requires-Dist")
+    assert [line for line in needs if "extra ==" not in line] == ["cffi>=1.15"]
+    assert headers.get_all("Provides-Extra") == ["validate"]
+    assert "kvtier/validate/templates/report.html" in names
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])

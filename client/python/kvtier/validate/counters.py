@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters and gauges on a Prometheus page, of the daemon or of the engine."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from .failure import EngineError, Unreachable
+
+#: Pages are read between measurements; no more than this, in seconds.
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Page:
+    """What a page said at one time."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            families = list(text_string_to_metric_families(text))
+        except ValueError as why:
+            raise EngineError(f"no Prometheus page: {why}") from why
+        self.samples = [
+            Sample(one.name, dict(one.labels), float(one.value))
+            for family in families
+            for one in family.samples
+        ]
+
+    def sum(self, name: str, **labels: str) -> Optional[float]:
+        """Of all series of this name with these labels; None: there is none."""
+        values = [
+            one.value
+            for one in self.samples
+            if one.name == name and labels.items() <= one.labels.items()
+        ]
+        return sum(values) if values else None
+
+    def labels(self, name: str) -> dict[str, str]:
+        """Of the first series of this name."""
+        return next((one.labels for one in self.samples if one.name == name), {})
+
+
+class Counters:
+    """Of the daemon: kvtierd's metrics port."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.removesuffix("/").removesuffix("/metrics") + "/metrics"
+        self._client = httpx.Client(timeout=TIMEOUT_S, trust_env=False)
+
+    def page(self) -> Page:
+        """EngineError: nobody there, or another."""
+        try:
+            response = self._client.get(self._url)
+        except httpx.HTTPError as why:
+            raise Unreachable(f"kvtierd's metrics at {self._url}: {why or type(why)}") from why
+        page = Page(response.text) if response.status_code == 200 else Page("")
+        if page.sum("kvtier_uptime_seconds") is None:
+            raise EngineError(f"{self._url} is no metrics page of kvtierd")
+        return page
+
+    def close(self) -> None:
+        self._client.close()

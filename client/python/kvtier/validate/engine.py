@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server: its dialect of the API, streamed completions, and its own prefix cache.
+
+Nothing here waits without an end: a connection has `connect_s`, each piece of a stream `stall_s`,
+an answer as a whole `request_s`. May be used by several threads.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import httpx
+
+from .answer import Answer, Reader, lines
+from .counters import Page
+from .failure import Broken, Denied, EngineError, Late, Unreachable
+
+#: Likeliest tokens asked for beside the one that is taken.
+LIKELY = 2
+#: Seconds for an engine that still holds pages of its prefix cache to let go of them.
+RESET_S = 30.0
+RESET_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What a server understands beyond OpenAI's API."""
+
+    name: str
+    #: GET that only this server answers, and the key that is in its answer.
+    known_by: tuple[str, str] = ("", "")
+    #: Of every request.
+    asks: Mapping[str, Any] = field(default_factory=dict)
+    #: Of a request that is to find nothing; "SALT" stands for a text nobody else has.
+    bypass: Optional[Mapping[str, Any]] = None
+    #: POST that empties its own prefix cache, and only that.
+    reset: Optional[str] = None
+    #: Metrics that count what kvtier's connector in it has loaded.
+    loads: str = ""
+
+
+DIALECTS = {
+    one.name: one
+    for one in (
+        Dialect(
+            "vllm",
+            ("/version", "version"),
+            {"return_token_ids": True, "return_tokens_as_token_ids": True, "ignore_eos": True},
+            {"cache_salt": "SALT", "kv_transfer_params": {"kvtier_bypass": True}},
+            "/reset_prefix_cache",
+            "vllm:kvtier_keys_loaded_total",
+        ),
+        Dialect(
+            "sglang",
+            ("/get_model_info", "model_path"),
+            {"return_token_ids": True, "ignore_eos": True},
+            {"cache_salt": "SALT"},
+            "/flush_cache",
+        ),
+        Dialect(
+            "llama",
+            ("/props", "total_slots"),
+            {"return_tokens": True, "ignore_eos": True},
+            {"cache_prompt": False},
+        ),
+        Dialect("openai"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """In seconds."""
+
+    connect_s: float = 5.0
+    stall_s: float = 60.0
+    request_s: float = 600.0
+
+
+class Engine:
+    def __init__(self, url: str, timeouts: Timeouts, api_key: str = "") -> None:
+        self.url, self._timeouts = url.rstrip("/"), timeouts
+        self._client = httpx.Client(
+            base_url=self.url,
+            timeout=httpx.Timeout(timeouts.stall_s, connect=timeouts.connect_s),
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            limits=httpx.Limits(max_connections=None),
+            # What a proxy adds is not what is measured.
+            trust_env=False,
+        )
+        self.dialect, self.model = DIALECTS["openai"], ""
+        self.tokens_max: Optional[int] = None  #: of prompt and answer together
+
+    # ---- who it is ----
+
+    def meet(self, kind: str, model: str) -> None:
+        """Which dialect and which model. EngineError: nobody, or another model."""
+        served = self._served()
+        if model and model not in served:
+            raise EngineError(f"{self.url} serves {', '.join(served)}, not {model}")
+        self.model = model or next(iter(served))
+        length = served[self.model].get("max_model_len")
+        self.tokens_max = length if isinstance(length, int) else None
+        self.dialect = self._heard() if kind == "auto" else DIALECTS[kind]
+
+    def _served(self) -> dict[str, dict[str, Any]]:
+        """Models by name."""
+        answer = self._json("GET", "/v1/models")
+        entries = answer.get("data") or []
+        served = {one["id"]: one for one in entries if isinstance(one, dict) and "id" in one}
+        if not served:
+            raise EngineError(f"{self.url}/v1/models lists no model")
+        return served
+
+    def _heard(self) -> Dialect:
+        for dialect in DIALECTS.values():
+            path, key = dialect.known_by
+            if not path:
+                continue
+            try:
+                if key in self._json("GET", path):
+                    return dialect
+            except Denied:
+                pass
+        return DIALECTS["openai"]
+
+    def tokenize(self, text: str) -> list[int]:
+        """Its tokens; [] when the server does not tell."""
+        body = {"model": self.model, "prompt": text, "content": text}
+        try:
+            tokens = self._json("POST", "/tokenize", body).get("tokens")
+        except Denied:
+            return []
+        return [token for token in tokens or () if isinstance(token, int)]
+
+    def slots(self) -> int:
+        """llama-server: prompts that it keeps."""
+        return int(self._json("GET", "/props").get("total_slots") or 1)
+
+    def metrics(self) -> Optional[Page]:
+        """None: it has none."""
+        try:
+            with self._failures():
+                response = self._client.get("/metrics")
+            return Page(response.text) if response.status_code == 200 else None
+        except EngineError:
+            return None
+
+    # ---- completions ----
+
+    def complete(
+        self, prompt: Sequence[int], tokens: int, bypass: Optional[str] = None
+    ) -> Answer:
+        """The likeliest `tokens` tokens. bypass: nobody's cache but that of this name is read."""
+        body = {
+            "model": self.model,
+            "prompt": list(prompt),
+            "max_tokens": tokens,
+            "temperature": 0,
+            "logprobs": LIKELY,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.dialect.asks,
+            **(self._bypass(bypass) if bypass else {}),
+        }
+        began = time.monotonic()
+        reader = Reader(began)
+        with self._failures():
+            with self._client.stream("POST", "/v1/completions", json=body) as response:
+                self._check(response)
+                for line in lines(self._in_time(response, began)):
+                    if reader.take(line, time.monotonic()):
+                        break
+        answer = reader.end()
+        if len(answer.tokens) == 0:
+            raise EngineError("the server answered with no token")
+        return answer
+
+    def _bypass(self, name: str) -> dict[str, Any]:
+        fields = self.dialect.bypass or {}
+        return {key: name if value == "SALT" else value for key, value in fields.items()}
+
+    def _in_time(self, response: httpx.Response, began: float) -> Iterator[bytes]:
+        for chunk in response.iter_bytes():
+            if time.monotonic() - began > self._timeouts.request_s:
+                raise Late(f"an answer took more than {self._timeouts.request_s:g} s")
+            yield chunk
+
+    # ---- its own prefix cache ----
+
+    def reset(self) -> bool:
+        """Empties it. False: this server has no call for that."""
+        if not self.dialect.reset:
+            return False
+        end = time.monotonic() + RESET_S
+        while True:
+            with self._failures():
+                response = self._client.post(self.dialect.reset)
+            if response.status_code in (404, 405, 501):
+                return False
+            # While requests or transfers hold pages it says no.
+            if response.status_code == 200 and '"success":false' not in response.text:
+                return True
+            if time.monotonic() > end:
+                raise EngineError(f"{self.dialect.reset} did not succeed within {RESET_S:g} s")
+            time.sleep(RESET_PAUSE_S)
+
+    # ---- HTTP ----
+
+    def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        with self._failures():
+            response = self._client.request(method, path, json=body)
+            self._check(response)
+        try:
+            answer = response.json()
+        except ValueError as why:
+            raise EngineError(f"{self.url}{path} answers with what is no JSON") from why
+        return answer if isinstance(answer, dict) else {}
+
+    def _check(self, response: httpx.Response) -> None:
+        if response.status_code != 200:
+            text = response.read()[:300].decode(errors="replace")
+            path = response.request.url.path
+            raise Denied(response.status_code, f"{path}: HTTP {response.status_code}: {text}")
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """httpx's, as ours."""
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as why:
+            raise Unreachable(f"no connection to {self.url}: {why}") from why
+        except httpx.TimeoutException as why:
+            raise Late(f"{self.url} sent nothing for {self._timeouts.stall_s:g} s") from why
+        except httpx.HTTPError as why:
+            raise Broken(f"the connection to {self.url} broke off: {why}") from why
+
+    def close(self) -> None:
+        self._client.close()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Step two: what a hit saves, by the length of the context.
+
+For each length new prompts are answered one after the other and then several at once, cold; the
+same ones again, warm. Alone they tell the time to the first token and between tokens, together the
+throughput. All figures are seen from here, HTTP included.
+"""
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .answer import Answer
+from .caches import Caches
+from .engine import Engine
+from .figures import median, percentile, ratio
+from .prompts import Prompts
+
+
+class PerformanceStep:
+    name = "performance"
+
+    def __init__(
+        self,
+        engine: Engine,
+        caches: Caches,
+        prompts: Prompts,
+        *,
+        contexts: list[int],
+        output_tokens: int,
+        repeats: int,
+        concurrency: int,
+    ) -> None:
+        """contexts: lengths of prompts, in tokens."""
+        self._engine, self._caches, self._prompts = engine, caches, prompts
+        self._contexts, self._output = contexts, output_tokens
+        self._repeats, self._concurrency = repeats, concurrency
+
+    def parts(self) -> list[str]:
+        return [str(tokens) for tokens in self._contexts]
+
+    def run(self, part: str) -> dict[str, Any]:
+        tokens = int(part)
+        alone = [self._prompts.make(tokens, f"alone {tokens} {i}") for i in range(self._repeats)]
+        together = [
+            self._prompts.make(tokens, f"together {tokens} {i}") for i in range(self._concurrency)
+        ]
+        stored = self._caches.stored()
+        cold = self._measure(alone, together)
+        self._caches.settle(stored)
+        self._caches.evict()
+        before = self._caches.mark()
+        warm = self._measure(alone, together)
+        proof = self._caches.proof(before, self._last)
+        return {
+            "part": part,
+            "context_tokens": tokens,
+            "cold": cold,
+            "warm": warm,
+            "ttft_ratio": ratio(cold["ttft_s"], warm["ttft_s"]),
+            "served": proof.served,
+            "proof": proof.how,
+        }
+
+    def _measure(self, alone: list[list[int]], together: list[list[int]]) -> dict[str, Any]:
+        answers = [self._engine.complete(prompt, self._output) for prompt in alone]
+        began = time.monotonic()
+        with ThreadPoolExecutor(max_workers=len(together)) as pool:
+            crowd = list(pool.map(lambda p: self._engine.complete(p, self._output), together))
+        seconds = time.monotonic() - began
+        self._last = answers[-1]
+        return {**_times(answers), **_rates(crowd, together, seconds)}
+
+
+def _times(answers: list[Answer]) -> dict[str, Any]:
+    """In seconds; of prompts that were alone."""
+    ttfts = [one.ttft_s for one in answers]
+    gaps = [gap for one in answers for gap in one.gaps_s]
+    cached = [one.cached_tokens for one in answers if one.cached_tokens is not None]
+    return {
+        "ttft_s": median(ttfts),
+        "ttft_worst_s": max(ttfts),
+        "gap_s": median(gaps),
+        "gap_p99_s": percentile(gaps, 0.99),
+        "cached_tokens": median(cached),
+    }
+
+
+def _rates(crowd: list[Answer], prompts: list[list[int]], seconds: float) -> dict[str, Any]:
+    """Per second; of prompts that were there together."""
+    return {
+        "output_tokens_per_s": sum(len(one.tokens) for one in crowd) / seconds,
+        "prompt_tokens_per_s": sum(len(prompt) for prompt in prompts) / seconds,
+        "requests_per_s": len(crowd) / seconds,
+    }

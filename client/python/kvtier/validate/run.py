@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run: its steps in order, part by part, with the state kept after each; then the report."""
+from __future__ import annotations
+
+import time
+from typing import Any, Optional, Protocol
+
+from . import report
+from .caches import Caches
+from .counters import Counters
+from .engine import Engine
+from .failure import EngineError, UsageError
+from .function import FunctionStep, faults, unproven
+from .options import Options
+from .performance import PerformanceStep
+from .progress import Bars
+from .prompts import Prompts, token_pool
+from .stability import StabilityStep
+from .state import State
+
+FINE, WRONG, FAILED = 0, 1, 3
+
+
+class Step(Protocol):
+    name: str
+
+    def parts(self) -> list[str]: ...
+
+    def run(self, part: str) -> dict[str, Any]: ...
+
+
+def run(options: Options) -> int:
+    """The exit status. UsageError, EngineError: it could not be finished; the state stays."""
+    engine = Engine(options.engine, options.timeouts, options.api_key)
+    counters = Counters(options.kvtierd) if options.kvtierd else None
+    try:
+        engine.meet(options.kind, options.model)
+        if counters:
+            counters.page()
+        return _run(options, engine, counters)
+    finally:
+        engine.close()
+        if counters:
+            counters.close()
+
+
+def _run(options: Options, engine: Engine, counters: Optional[Counters]) -> int:
+    _check_lengths(options, engine)
+    pool = token_pool(engine, options.token_ids)
+    state = State.open(options.out, options.settings(), options.resume)
+    prompts = Prompts(pool, state.seed)
+    state.note(engine=engine.url, kind=engine.dialect.name, model=engine.model)
+    state.note(kvtierd=options.kvtierd, began=state.all.get("facts", {}).get("began", time.time()))
+    with Bars() as bars:
+        try:
+            for step in _steps(options, engine, counters, prompts, bars):
+                _do(step, state, bars)
+        finally:
+            state.save()
+            written = report.write(options.out, state.all)
+    summary = report.summary(state.all)
+    print("\n".join([*summary, f"report: {written}"]))
+    return _status(state, options.require_proof)
+
+
+def _do(step: Step, state: State, bars: Bars) -> None:
+    parts, is_timed = step.parts(), step.name == StabilityStep.name
+    results = state.done(step.name)
+    results[:] = [one for one in results if not one.get("dead")]
+    done = {one["part"] for one in results}
+    if not is_timed:
+        bars.begin(step.name, len(parts), len(done))
+    for i, part in enumerate(parts):
+        if part in done:
+            continue
+        if not is_timed:
+            bars.reach(step.name, i, part)
+        result = step.run(part)
+        state.add(step.name, result)
+        bars.say(report.line(step.name, result))
+        if not is_timed:
+            bars.reach(step.name, i + 1)
+        if result.get("dead"):
+            texts = "; ".join(result["error_texts"].values())
+            raise EngineError(f"the engine answers no more: {texts}")
+
+
+def _steps(
+    options: Options,
+    engine: Engine,
+    counters: Optional[Counters],
+    prompts: Prompts,
+    bars: Bars,
+) -> list[Step]:
+    caches = Caches(engine, counters, prompts, options.own_tokens)
+    steps: list[Step] = []
+    if "function" in options.steps:
+        steps.append(
+            FunctionStep(
+                engine,
+                caches,
+                prompts,
+                n_prompts=options.prompts,
+                prompt_tokens=options.prompt_tokens,
+                output_tokens=options.output_tokens,
+                tolerance=options.tolerance,
+            )
+        )
+    if "performance" in options.steps:
+        steps.append(
+            PerformanceStep(
+                engine,
+                caches,
+                prompts,
+                contexts=_contexts(options, engine),
+                output_tokens=options.output_tokens,
+                repeats=options.repeats,
+                concurrency=options.concurrency,
+            )
+        )
+    if "stability" in options.steps:
+        bars.begin("stability", options.duration)
+        steps.append(
+            StabilityStep(
+                engine,
+                counters,
+                prompts,
+                duration_s=options.duration,
+                concurrency=options.concurrency,
+                prompt_tokens=options.prompt_tokens,
+                output_tokens=options.output_tokens,
+                working_set=options.working_set,
+                on_progress=lambda seconds: bars.reach("stability", round(seconds)),
+            )
+        )
+    return steps
+
+
+def _contexts(options: Options, engine: Engine) -> list[int]:
+    """Those given, or of the usual ones those that fit."""
+    if options.contexts_given or engine.tokens_max is None:
+        return options.contexts
+    room = engine.tokens_max - options.output_tokens
+    return [tokens for tokens in options.contexts if tokens <= room] or [max(1, room)]
+
+
+def _check_lengths(options: Options, engine: Engine) -> None:
+    """UsageError: the model is not made for prompts as long."""
+    longest = {"--prompt-tokens": options.prompt_tokens}
+    if options.contexts_given:
+        longest["--contexts"] = max(options.contexts)
+    for name, tokens in longest.items():
+        needed = tokens + options.output_tokens
+        if engine.tokens_max is not None and needed > engine.tokens_max:
+            raise UsageError(
+                f"{name} and --output-tokens are {needed} tokens together, "
+                f"{engine.model} takes {engine.tokens_max}"
+            )
+
+
+def _status(state: State, require_proof: bool) -> int:
+    function, load = state.done("function"), state.done("stability")
+    if faults(function):
+        return WRONG
+    if any(one["errors"] for one in load):
+        return FAILED
+    return WRONG if require_proof and (unproven(function) or not function) else FINE

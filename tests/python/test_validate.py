@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kvtier-validate against a server whose faults are known."""
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fake_server import MODEL, FakeServer
+from kvtier.validate import answer, caches
+from kvtier.validate.command import main
+
+FUNCTION = ("--steps", "function", "--prompts", "2", "--prompt-tokens", "64", "--output-tokens", "6")
+
+
+@pytest.fixture(autouse=True)
+def haste(monkeypatch):
+    """This server stores at once, or never."""
+    for name, seconds in (("FIRST_S", 0.3), ("BLIND_S", 0.0), ("POLL_S", 0.02)):
+        monkeypatch.setattr(caches, name, seconds)
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(**faults):
+        servers.append(FakeServer(**faults))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def validate(tmp_path, capsys):
+    """Runs it; the exit status, standard error, and report.json if there is one."""
+
+    def run(server, *arguments, counters=True):
+        given = ["--engine", getattr(server, "url", server), "--out", str(tmp_path / "out")]
+        if counters:
+            given += ["--kvtierd", f"{server.url}/kvtierd"]
+        status = main([*given, *arguments])
+        path = tmp_path / "out" / "report.json"
+        return status, capsys.readouterr().err, json.loads(path.read_text()) if path.exists() else {}
+
+    return run
+
+
+def causes(report):
+    return [one["cause"] for one in report["steps"]["function"]]
+
+
+def served(report):
+    return [one["served"] for one in report["steps"]["function"]]
+
+
+# ---- function ----
+
+
+def test_what_kvtier_serves_rightly_is_fine(serve, validate, tmp_path):
+    server = serve()
+    status, _, report = validate(server, *FUNCTION, "--require-proof")
+    assert status == 0
+    assert causes(report) == ["equal"] * 2 and served(report) == [True] * 2
+    for one in report["steps"]["function"]:
+        assert one["proof"] == "kvtierd: 1 objects found"
+        assert {run: row["equal_tokens"] for run, row in one["compared"].items()} == {
+            "again": 6, "own": 6, "cold": 6, "warm": 6
+        }  # fmt: skip
+    # What was to find nothing left nothing either.
+    assert [salt for salt, _ in server.kvtier if salt] == []
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "function: fine: 2 of 2" in page and "<svg" in page
+    assert "a &lt;b&gt;model" in page and MODEL not in page
+    assert not re.search(r"(src|href)=", page)
+
+
+def test_a_wrong_token_is_the_fault_of_the_cache(serve, validate):
+    status, _, report = validate(serve(wrong_token=True), *FUNCTION)
+    assert status == 1
+    assert causes(report) == ["cache"] * 2
+    [one, _] = report["steps"]["function"]
+    assert one["position"] == 3 and one["compared"]["warm"]["equal_tokens"] == 3
+    assert report["summary"][0] == "function: WRONG: kvtier spoilt 2 of 2 prompts"
+
+
+def test_wrong_log_probabilities_are_too_though_tokens_are_equal(serve, validate):
+    server = serve(wrong_logprob=True)
+    status, _, report = validate(server, *FUNCTION)
+    assert status == 1
+    assert causes(report) == ["cache"] * 2
+    assert report["steps"]["function"][0]["compared"]["warm"]["logprob_error"] == pytest.approx(1)
+
+
+def test_they_may_be_tolerated(serve, validate):
+    status, _, report = validate(serve(wrong_logprob=True), *FUNCTION, "--tolerance", "1.5")
+    assert (status, causes(report)) == (0, ["equal"] * 2)
+
+
+@pytest.mark.parametrize(
+    "fault, cause", [("noisy", "engine"), ("cut", "prefix"), ("rounds", "rounding")]
+)
+def test_an_engine_that_differs_by_itself_is_told_from_the_cache(serve, validate, fault, cause):
+    status, _, report = validate(serve(**{fault: True}), *FUNCTION)
+    assert status == 0
+    assert causes(report) == [cause] * 2
+    assert report["steps"]["function"][0]["position"] == (2 if fault == "noisy" else 3)
+
+
+def test_a_wrong_token_before_the_engines_own_noise_is_of_the_cache(serve, validate):
+    """Token 2 differs from run to run, and so is no witness of what came with token 1."""
+    server = serve(noisy=True)
+    plain = server.answer
+
+    def spoilt(body, where):
+        for i, (token, likely) in enumerate(plain(body, where)):
+            wrong = i == 1 and where == "kvtier"
+            yield (token + 5000, {f"token_id:{token + 5000}": -0.1}) if wrong else (token, likely)
+
+    server.answer = spoilt
+    status, _, report = validate(server, *FUNCTION)
+    assert (status, causes(report)) == (1, ["cache"] * 2)
+
+
+def test_what_no_counter_shows_is_not_proven(serve, validate):
+    server = serve(no_kvtier_metrics=True)
+    status, _, report = validate(server, *FUNCTION, counters=False)
+    assert status == 0 and served(report) == [None] * 2
+    assert "NOT PROVEN for 2 of 2" in report["summary"][0]
+
+
+def test_proof_may_be_required(serve, validate):
+    server = serve(no_kvtier_metrics=True)
+    assert validate(server, *FUNCTION, "--require-proof", counters=False)[0] == 1
+
+
+def test_the_engines_own_counters_prove_it_too(serve, validate):
+    _, _, report = validate(serve(), *FUNCTION, counters=False)
+    assert served(report) == [True] * 2
+    assert report["steps"]["function"][0]["proof"].startswith("the engine's connector")
+
+
+def test_a_cache_that_keeps_nothing_has_not_served(serve, validate):
+    status, _, report = validate(serve(forgets=True), *FUNCTION, "--require-proof")
+    assert (status, served(report)) == (1, [False] * 2)
+
+
+def test_without_a_reset_the_engines_own_cache_is_filled(serve, validate):
+    server = serve(no_reset=True, own_max=10_000)
+    status, _, report = validate(server, *FUNCTION)
+    assert status == 0 and served(report) == [True] * 2
+    assert re.fullmatch(r"\d filler prompts of 2048 tokens", report["steps"]["function"][0]["eviction"])
+
+
+def test_what_the_engines_own_cache_may_have_served_is_not_proven(serve, validate):
+    """It has no reset, and is too large to be filled: a clear error, not a false proof."""
+    server = serve(no_reset=True)
+    status, error, _ = validate(server, *FUNCTION)
+    assert status == 3 and "let it have its reset call" in error
+
+
+# ---- a server that fails ----
+
+
+@pytest.mark.parametrize(
+    "faults, options, error",
+    [
+        (dict(dies=2), (), "the stream ended after 2 tokens"),
+        (dict(stalls=2), ("--stall-timeout", "0.5"), "sent nothing for 0.5 s"),
+        (dict(drips=0.3), ("--request-timeout", "0.5"), "took more than 0.5 s"),
+        (dict(fails=1), (), "HTTP 500: out of order"),
+        (dict(error=1), (), "the server says in its stream: it broke"),
+    ],
+)
+def test_a_server_that_fails_ends_it_soon(serve, validate, faults, options, error):
+    began = time.monotonic()
+    status, text, report = validate(serve(**faults), *FUNCTION, *options)
+    assert (status, error in text) == (3, True), text
+    assert time.monotonic() - began < 4
+    assert report["summary"] == ["nothing was done"]
+
+
+def test_nobody_there_is_said(serve, validate):
+    server = serve()
+    server.close()
+    status, text, _ = validate(server, *FUNCTION)
+    assert status == 3 and f"no connection to {server.url}" in text
+
+
+def test_another_page_than_kvtierds_is_refused(serve, validate):
+    server = serve()
+    status, text, _ = validate(server, *FUNCTION, "--kvtierd", server.url, counters=False)
+    assert status == 3 and "is no metrics page of kvtierd" in text
+
+
+# ---- state ----
+
+
+def test_a_run_goes_on_where_it_stopped(serve, validate):
+    server = serve()
+    complete = server.answer
+
+    def once(body, where):
+        if len(server.kvtier) == 2:
+            server.faults["dies"] = 0
+        return complete(body, where)
+
+    server.answer = once
+    status, _, report = validate(server, *FUNCTION)
+    assert status == 3 and len(report["steps"]["function"]) == 1
+    server.answer, seen = complete, len(server.requests)
+    del server.faults["dies"]
+    status, _, again = validate(server, *FUNCTION, "--resume")
+    assert status == 0
+    assert again["steps"]["function"][0] == report["steps"]["function"][0]
+    first = tuple(server.requests[0]["prompt"])
+    assert first not in [tuple(body["prompt"]) for body in server.requests[seen:]]
+
+
+def test_a_finished_run_is_neither_written_over_nor_gone_on_from_differently(serve, validate):
+    server = serve()
+    assert validate(server, *FUNCTION)[0] == 0
+    status, text, _ = validate(server, *FUNCTION)
+    assert status == 2 and "is there already" in text
+    status, text, _ = validate(server, *FUNCTION, "--resume", "--output-tokens", "7")
+    assert status == 2 and "begun with another output_tokens: 6, now 7" in text
+    seen = len(server.requests)
+    assert validate(server, *FUNCTION, "--resume")[0] == 0
+    assert len(server.requests) == seen
+
+
+# ---- performance ----
+
+
+def test_performance_by_context_length(serve, validate, tmp_path):
+    server = serve(prefill_s=1e-3)
+    options = ("--steps", "performance", "--contexts", "100,300", "--repeats", "2")
+    status, _, report = validate(server, *options, "--concurrency", "2", "--output-tokens", "5")
+    assert status == 0
+    short, long = report["steps"]["performance"]
+    assert (short["context_tokens"], long["context_tokens"]) == (100, 300)
+    for one, least in ((short, 0.1), (long, 0.3)):
+        assert one["cold"]["ttft_s"] > least > one["warm"]["ttft_s"] > 0
+        assert one["served"] is True and one["warm"]["cached_tokens"] == one["context_tokens"]
+        assert one["warm"]["output_tokens_per_s"] > one["cold"]["output_tokens_per_s"] > 0
+        assert one["ttft_ratio"] == one["cold"]["ttft_s"] / one["warm"]["ttft_s"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("<svg") == 3
+
+
+def test_usual_lengths_are_those_that_fit(serve, validate):
+    options = ("--steps", "performance", "--repeats", "1", "--concurrency", "1")
+    _, _, report = validate(serve(), *options, "--output-tokens", "2")
+    lengths = [one["context_tokens"] for one in report["steps"]["performance"]]
+    assert lengths == [512, 1024, 2048]
+
+
+# ---- stability ----
+
+LOAD = ("--steps", "stability", "--duration", "2", "--prompt-tokens", "32", "--output-tokens", "3")
+
+
+def test_a_load_is_watched(serve, validate):
+    status, _, report = validate(serve(drips=0.002), *LOAD, "--concurrency", "3")
+    [one] = report["steps"]["stability"]
+    assert status == 0
+    assert one["errors"] == {} and one["requests"] > 20 and 1.9 < one["seconds"] < 4
+    assert one["ttft"]["drift"] > 0 and one["leases_left"] == 0
+    assert one["memory"]["kvtierd host tier"]["bytes_per_hour"] > 0
+    assert one["memory"]["engine resident"]["bytes_per_hour"] == 0
+
+
+def test_errors_of_a_load_are_counted(serve, validate):
+    status, _, report = validate(serve(fails=3, drips=0.002), *LOAD)
+    assert status == 3
+    assert report["steps"]["stability"][0]["errors"] == {"status 500": 3}
+
+
+def test_leases_that_a_load_leaves_behind_are_told(serve, validate, monkeypatch):
+    monkeypatch.setattr("kvtier.validate.stability.QUIET_S", 0.5)
+    server = serve(drips=0.002)
+    threading.Timer(1.0, setattr, (server, "leases", 7)).start()
+    _, _, report = validate(server, *LOAD)
+    assert report["steps"]["stability"][0]["leases_left"] == 7
+    assert "7 leases left behind" in report["summary"][0]
+
+
+def test_a_server_that_dies_under_load_ends_it(serve, validate):
+    server = serve(drips=0.002)
+    threading.Timer(0.5, server.close).start()
+    began = time.monotonic()
+    status, text, report = validate(server, *LOAD, "--duration", "60", counters=False)
+    assert status == 3 and "the engine answers no more" in text
+    assert time.monotonic() - began < 20
+    [one] = report["steps"]["stability"]
+    assert one["dead"] and sum(one["errors"].values()) >= 5
+
+
+# ---- usage ----
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        ((), "--engine"),
+        (("--engine", "localhost:8000"), "'localhost:8000' is not http://HOST:PORT"),
+        (("--engine", "http://h:99999"), "is not http://HOST:PORT"),
+        (("--engine", "http://h", "--steps", "function,speed"), "no step 'speed'"),
+        (("--engine", "http://h", "--token-ids", "5:9"), "is not FIRST:LAST with 64 tokens"),
+        (("--engine", "http://h", "--prompts", "0"), "'0' is not a number from 1 to 10000"),
+        (("--engine", "http://h", "--contexts", "1,,2"), "'' is not a number"),
+        (("--engine", "http://h", "--tolerance", "nan"), "'nan' is not from 0 to 100"),
+        (("--engine", "http://h", "--steps", "stability"), "needs --duration"),
+        (("--engine", "http://h", "--api-key-env", "NO_SUCH"), "the environment has no NO_SUCH"),
+    ],
+)
+def test_what_cannot_be_is_refused(capsys, arguments, error):
+    assert main(arguments) == 2
+    assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        (("--prompt-tokens", "5000"), "--prompt-tokens and --output-tokens are 5006 tokens"),
+        (("--contexts", "9,4091"), "--contexts and --output-tokens are 4097 tokens"),
+    ],
+)
+def test_prompts_that_the_model_does_not_take_are_refused(serve, validate, options, error):
+    status, text, _ = validate(serve(), *FUNCTION, *options)
+    assert status == 2 and error in text
+
+
+def test_a_server_that_does_not_tell_its_tokens_asks_for_them(serve, validate):
+    server = serve(no_tokenize=True)
+    status, text, _ = validate(server, *FUNCTION)
+    assert status == 2 and "say --token-ids" in text
+    assert validate(server, *FUNCTION, "--token-ids", "10:500")[0] == 0
+    assert all(10 <= token <= 500 for body in server.requests for token in body["prompt"])
+
+
+def test_a_model_that_is_not_served_is_told(serve, validate):
+    status, text, _ = validate(serve(), *FUNCTION, "--model", "other")
+    assert status == 3 and "not other" in text
+
+
+@pytest.mark.parametrize("missing", ["httpx", "jinja2", "rich", "prometheus_client"])
+def test_without_the_extra_it_is_named(missing):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from kvtier.validate.command import main; sys.exit(main(['--engine', 'http://h']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"{missing} is missing: pip install 'kvtier[validate]'" in done.stderr
+
+
+# ---- streams ----
+
+
+def read(*events):
+    reader = answer.Reader(0.0)
+    for i, event in enumerate(events):
+        reader.take(f"data: {json.dumps(event)}", float(i + 1))
+    return reader.end()
+
+
+def test_llama_server_names_tokens_within_log_probabilities():
+    def event(token, **more):
+        top = [{"id": token, "logprob": -0.1}, {"id": 9, "logprob": -2.0}]
+        content = [{"id": token, "token": "x", "logprob": -0.1, "top_logprobs": top}]
+        return {"choices": [{"text": "x", "logprobs": {"content": content}, **more}]}
+
+    got = read(event(4), event(5, finish_reason="length"))
+    assert got.tokens == [4, 5] and got.likely[0] == {"4": -0.1, "9": -2.0}
+    assert (got.ttft_s, got.gaps_s) == (1.0, [1.0])
+
+
+def test_sglang_names_them_by_strings_when_it_has_no_numbers():
+    logprobs = {"tokens": ["a", "b"], "token_logprobs": [-1.0, -2.0], "top_logprobs": [None, None]}
+    got = read({"choices": [{"text": "ab", "logprobs": logprobs, "finish_reason": "stop"}]})
+    assert got.tokens == ["a", "b"] and got.likely == [{"a": -1.0}, {"b": -2.0}]
+
+
+def test_others_have_text_alone():
+    got = read({"choices": [{"text": "ab"}]}, {"choices": [{"text": "c", "finish_reason": "stop"}]})
+    assert got.tokens == ["ab", "c"] and got.likely == []
+
+
+def test_lines_that_come_in_pieces_are_put_together():
+    assert list(answer.lines([b"da", b"ta: 1\r\nda", b"ta: 2\n\n"])) == ["data: 1", "data: 2", ""]
