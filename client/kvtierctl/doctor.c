@@ -114,7 +114,7 @@ int doctor_command(struct context *context, int argc, char **argv)
 {
         static const struct argp argp = {.options = options, .parser = parse};
         json_auto_t *status = NULL, *list = NULL, *document = NULL, *layouts = json_array();
-        const char *folder = KVTIER_KNOWLEDGE;
+        const char *folder = NULL;
         struct findings_process process;
         pid_t pid;
         int r;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What kvtierctl doctor reads from layouts: a table of them, each with what is found, or that
- * nothing is. SYMPTOMS_KNOWLEDGE is the folder of the tables in the source tree.
+ * nothing is. KVTIER_KNOWLEDGE is the folder of the tables in the source tree.
  */
 #include <check.h>
 #include <stdio.h>
@@ -194,7 +194,7 @@ static json_t *knowledge_of_the_tree(void)
         json_t *knowledge = NULL;
         struct why why = {""};
 
-        ck_assert_msg(!plan_knowledge_load(SYMPTOMS_KNOWLEDGE, &knowledge, &why), "%s", why.text);
+        ck_assert_msg(!plan_knowledge_load(KVTIER_KNOWLEDGE, &knowledge, &why), "%s", why.text);
         return knowledge;
 }
 
