@@ -258,6 +258,7 @@ void remote_tier_init(struct remote *remote)
                 .is_own = is_own,
                 .replaced = remote_replaced,
                 .is_replaced = remote_is_replaced,
+                .vouched = remote_vouched,
                 .sync = sync_index,
                 .close = remote_close,
         };

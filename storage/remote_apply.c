@@ -187,8 +187,39 @@ static void apply_dropped(struct remote *remote, const struct remote_news *news,
 
 /* ---- the rest ---- */
 
+void remote_tell_missed(struct remote *remote, struct database_changes *changes)
+{
+        if (!remote->tier.on_missed)
+                return;
+        remote->is_unvouched = true;
+        remote->is_vouched = false;
+        remote_put_meta(remote, changes);
+        remote->tier.on_missed(remote->tier.on_shared_user);
+}
+
+void remote_forget_missed(struct remote *remote)
+{
+        struct database_changes changes = {NULL};
+
+        /* After the last delete of what had to go, which a broken index may lack. */
+        if (!remote->is_vouched || !STAILQ_EMPTY(&remote->forgets) || remote->is_broken)
+                return;
+        remote->is_unvouched = remote->is_vouched = false;
+        remote_put_meta(remote, &changes);
+        remote_change(remote, &changes, false, NULL);
+}
+
+void remote_vouched(struct tier *tier)
+{
+        struct remote *remote = (struct remote *)tier;
+
+        remote->is_vouched = remote->is_unvouched;
+        remote_forget_missed(remote);
+}
+
 /* @node's snapshot repeats nothing that it replaced up to @floor. */
-static void look_for_missed(struct remote *remote, struct remote_node *node, uint64_t floor)
+static void look_for_missed(struct remote *remote, struct remote_node *node, uint64_t floor,
+                            struct database_changes *changes)
 {
         uint64_t read_to = UINT64_MAX;
 
@@ -201,8 +232,8 @@ static void look_for_missed(struct remote *remote, struct remote_node *node, uin
         node->gap_at = 0;
         remote_notice(remote, "replacements were missed while this node was away: what it has "
                               "kept itself may be outdated and is dropped");
-        if (remote->tier.on_missed && !remote->is_closing)
-                remote->tier.on_missed(remote->tier.on_shared_user);
+        if (!remote->is_closing)
+                remote_tell_missed(remote, changes);
 }
 
 /* Our own snapshot's, of a time that the index knows nothing of: the next one has to say it too. */
@@ -224,7 +255,7 @@ static void apply_read(struct remote *remote, struct remote_node *node,
         if (of == node && node->is_own)
                 learn_own_floor(remote, news->number, changes);
         else if (of == node)
-                look_for_missed(remote, node, news->number);
+                look_for_missed(remote, node, news->number, changes);
         else if (of)
                 r = remote_node_set_position(node, of, news->number);
         if (r)

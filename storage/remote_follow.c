@@ -9,7 +9,8 @@
  * deletions: all that is known of their node is dropped, and learned again from the snapshot.
  * That repeats replacements as well, but for those that its writer has forgotten, since all
  * that it knew of had read them, or since they were too many: it says up to where. Whoever
- * has not read so far cannot tell which of its own bytes are wrong: on_missed.
+ * has not read so far cannot tell which of its own bytes are wrong: on_missed. That is in the
+ * index before the segment counts as read, and every start says it again, until vouched().
  *
  * Our own journal is read too, at the start: what it says beyond the index was lost with the
  * index's last moments, or with the whole index.
@@ -242,8 +243,8 @@ static void miss_segment(struct remote_follow *follow, struct database_changes *
         remote->has_floors = true;
         if (node->is_own)
                 remote_put_node(remote, node, changes); /* for our next snapshot */
-        else if (!have_we_read(follow) && remote->tier.on_missed)
-                remote->tier.on_missed(remote->tier.on_shared_user);
+        else if (!have_we_read(follow))
+                remote_tell_missed(remote, changes);
 }
 
 static void on_damaged_slice(uv_idle_t *slice)
@@ -737,6 +738,8 @@ void remote_begin_following(struct remote *remote)
 {
         if (remote->is_closing)
                 return;
+        if (remote->is_unvouched && remote->tier.on_missed)
+                remote->tier.on_missed(remote->tier.on_shared_user);
         remote->follow->begun_ns = uv_hrtime();
         remote->pool->on_hint = on_hint;
         remote->pool->on_hint_user = remote;

@@ -71,6 +71,10 @@ void remote_follow_poll(struct remote *remote);
 void remote_apply(struct remote *remote, struct remote_node *node, uint64_t number,
                   const struct remote_news *news, const uint8_t *values,
                   struct database_changes *changes);
+/* tier.h's on_missed, which the index remembers by the same @changes as what was missed. */
+void remote_tell_missed(struct remote *remote, struct database_changes *changes);
+void remote_vouched(struct tier *tier);
+void remote_forget_missed(struct remote *remote); /* when it is time */
 void remote_apply_deleted(struct remote *remote, const struct bundle_id *id,
                           struct database_changes *changes);
 /* What is known of its bundles goes, @max entries of it; true: that was all. */

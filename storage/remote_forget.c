@@ -237,6 +237,7 @@ void remote_readers_ended(struct remote *remote, struct remote_bundle *bundle)
                 else
                         queue_freed(remote, forget);
         }
+        remote_forget_missed(remote);
         bundle->n_reads--;
         if (bundle->node->is_own && bundle->state == REMOTE_BUNDLE_GOING)
                 remote_wake(remote);

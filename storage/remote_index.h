@@ -38,10 +38,13 @@
 
 extern const struct database_kind remote_index_kind;
 
+#define REMOTE_META_REBUILDING 1u /* what it should know is still being read from the pool */
+#define REMOTE_META_MISSED     2u /* tier.h's on_missed is due: not all has gone yet that has to */
+
 struct remote_index_meta {
         uint32_t version;
-        uint32_t is_rebuilding; /* 1: what it should know is still being read from the pool */
-        uint64_t checksum;      /* XXH3-64 of the record with this field zero */
+        uint32_t flags;    /* REMOTE_META_* */
+        uint64_t checksum; /* XXH3-64 of the record with this field zero */
         uint8_t node[16];
         uint64_t next_bundle;   /* none of this number or above was ever put */
         uint64_t first_segment; /* of our journal in the pool; 0: it has none */

@@ -20,7 +20,8 @@
 void remote_put_meta(struct remote *remote, struct database_changes *changes)
 {
         struct remote_index_meta meta = {
-                .is_rebuilding = remote->is_rebuilding,
+                .flags = (remote->is_rebuilding ? REMOTE_META_REBUILDING : 0) |
+                         (remote->is_unvouched ? REMOTE_META_MISSED : 0),
                 .next_bundle = remote->next_bundle,
                 .first_segment = remote->first_segment,
                 .next_segment = remote->next_segment,
@@ -151,11 +152,12 @@ static int take_meta(struct remote *remote, const struct remote_index_meta *meta
                 r = own_node(remote, meta->node);
         if (r)
                 return r;
-        remote->is_rebuilding = meta->is_rebuilding;
+        remote->is_rebuilding = meta->flags & REMOTE_META_REBUILDING;
+        remote->is_unvouched = meta->flags & REMOTE_META_MISSED;
         remote->next_bundle = remote->first_new_bundle = meta->next_bundle;
         remote->first_segment = meta->first_segment;
         remote->next_segment = meta->next_segment;
-        remote->own->read_to = meta->is_rebuilding ? 0 : meta->next_segment - 1;
+        remote->own->read_to = remote->is_rebuilding ? 0 : meta->next_segment - 1;
         return 0;
 }
 

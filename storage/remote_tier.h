@@ -76,11 +76,13 @@ struct remote {
         uint32_t n_handles;
         uint32_t n_busy; /* pool requests, works and changes of the index that go on */
         bool is_recovered, is_rebuilding, is_closing, is_broken, is_paused, is_full;
-        bool is_listing;  /* our bundles in the pool */
-        bool is_surveyed; /* they were listed since the start */
-        bool is_own_read; /* what lies in the pool of our journal is known */
-        bool is_own_late; /* a round ended without it: no write is taken until it is */
-        bool is_held;     /* closing: by the turn that has not come yet */
+        bool is_listing;   /* our bundles in the pool */
+        bool is_surveyed;  /* they were listed since the start */
+        bool is_own_read;  /* what lies in the pool of our journal is known */
+        bool is_own_late;  /* a round ended without it: no write is taken until it is */
+        bool is_held;      /* closing: by the turn that has not come yet */
+        bool is_unvouched; /* on_missed was called, and is repeated at the next start, until ... */
+        bool is_vouched;   /* ... vouched() has been, and no forget waits for readers */
         uint64_t opened_ns;
         void (*on_closed)(void *user);
         void *on_closed_user;

@@ -36,6 +36,11 @@ static void sync_nothing(struct tier *tier, void (*on_synced)(void *user, int re
         on_synced(user, 0);
 }
 
+static void vouched_for_nobody(struct tier *tier)
+{
+        (void)tier;
+}
+
 static int keep_no_layout(struct tier *tier, const struct tier_layout *layout)
 {
         (void)tier;
@@ -163,6 +168,8 @@ void tier_init(struct tier *tier, const struct tier_ops *ops)
                 tier->ops.replaced = replaced_for_nobody;
         if (!tier->ops.is_replaced)
                 tier->ops.is_replaced = is_never_replaced;
+        if (!tier->ops.vouched)
+                tier->ops.vouched = vouched_for_nobody;
         if (!tier->ops.sync)
                 tier->ops.sync = sync_nothing;
         if (!tier->ops.keep_layout)

@@ -248,6 +248,12 @@ struct tier_ops {
         bool (*is_replaced)(const struct tier *tier, const struct object_key *key,
                             uint64_t checksum_total);
 
+        /*
+         * Of what on_missed (below) made doubtful nothing is left, and no entry of it can come
+         * back: the next start need not call it again. Default: nothing.
+         */
+        void (*vouched)(struct tier *tier);
+
         /* Makes everything written so far durable, then calls @on_synced. Default: at once. */
         void (*sync)(struct tier *tier, void (*on_synced)(void *user, int result), void *user);
 
@@ -277,6 +283,7 @@ struct tier {
          *
          * on_missed: there were such replacements, and it is not known of which keys: nothing
          * that this node has, in any tier, can be vouched for. What others have there can.
+         * Called again after each start until vouched() has been.
          */
         void (*on_appeared)(void *user, const struct tier_object *object, struct tier_place place);
         void (*on_vanished)(void *user, const struct object_key *key, struct tier_place place,

@@ -621,7 +621,7 @@ static const struct field pool_lease_block_fields[] = {
 
 static const struct field remote_index_meta_fields[] = {
         FIELD(remote_index_meta, version, 0, 4),
-        FIELD(remote_index_meta, is_rebuilding, 4, 4),
+        FIELD(remote_index_meta, flags, 4, 4),
         FIELD(remote_index_meta, checksum, 8, 8),
         FIELD(remote_index_meta, node, 16, 16),
         FIELD(remote_index_meta, next_bundle, 32, 8),

@@ -6,6 +6,7 @@
 
 #include "proto/layout.h"
 #include "storage/pool_name.h"
+#include "storage/remote_tier.h"
 #include "tests/unit/storage/remote_fixture.h"
 
 #define ROUNDS      16u /* each at least one segment: more than there may be */
@@ -534,6 +535,26 @@ START_TEST(a_segment_that_cannot_be_read_stops_its_own_node_alone)
 }
 END_TEST
 
+/* B reads what there is now. */
+static void b_comes_back(void)
+{
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+}
+
+/* Was told so by a journal: every start tells it again, until what may be outdated is gone. */
+static void assert_tells_b_until_it_vouches(void)
+{
+        for (uint32_t i = 0; i < 3; i++) {
+                ck_assert_uint_eq(b->n_missed, i < 2);
+                if (i == 1)
+                        b->driver.tier->ops.vouched(b->driver.tier);
+                node_close(fixture, 1);
+                b_comes_back();
+        }
+        ck_assert_uint_eq(b->n_missed, 0);
+}
+
 START_TEST(a_torn_segment_is_skipped_and_counted)
 {
         struct driver_object objects[3];
@@ -559,12 +580,9 @@ START_TEST(a_torn_segment_is_skipped_and_counted)
         /* It may have told that objects[0] was dropped, or replaced. */
         ck_assert_ptr_nonnull(node_vanished(b, &objects[0]));
         ck_assert_uint_eq(node_usage(b).entries, 1);
-        ck_assert_uint_eq(b->n_missed, 1);
-        /* Once. */
+        assert_tells_b_until_it_vouches();
         node_close(fixture, 1);
         ck_assert_uint_eq(node_open(fixture, 1), 1);
-        nodes_settle(fixture);
-        ck_assert_uint_eq(b->n_missed, 0);
         end();
 }
 END_TEST
@@ -706,13 +724,6 @@ static void compact_behind_the_back_of_b(uint32_t first)
         ck_assert_uint_lt(fake_pool_count(fixture->pool, "journal/", NULL), ROUNDS);
 }
 
-/* And reads what there is now. */
-static void b_comes_back(void)
-{
-        node_open(fixture, 1);
-        nodes_settle(fixture);
-}
-
 /* Its own tiers may hold older bytes; it hears of the new ones however long it is away. */
 START_TEST(a_node_that_stores_nothing_is_waited_for_too)
 {
@@ -736,12 +747,51 @@ START_TEST(a_node_that_nobody_waited_for_is_told_that_it_missed_something)
         compact_behind_the_back_of_b(2);
         b_comes_back();
         ck_assert_ptr_null(node_vanished(b, &old));
-        ck_assert_uint_eq(b->n_missed, 1);
         ck_assert_uint_eq(node_usage(b).entries, ROUNDS + 2);
-        /* Once. */
-        node_close(fixture, 1);
+        assert_tells_b_until_it_vouches();
+        end();
+}
+END_TEST
+
+/* A delete that waits for readers could be lost: nothing is vouched for before it is done. */
+START_TEST(what_is_read_while_it_goes_is_not_vouched_for_yet)
+{
+        struct driver_object old = driver_object(4711, 1000), own = driver_object(4712, 1000);
+        static struct driver_request read, forget;
+        const struct remote *remote;
+
+        replace_behind_the_back_of_b(&old, false);
+        compact_behind_the_back_of_b(2);
         b_comes_back();
-        ck_assert_uint_eq(b->n_missed, 0);
+        ck_assert_uint_eq(b->n_missed, 1);
+        remote = (const struct remote *)b->driver.tier;
+        write_one(b, &own);
+        fake_pool_hold(b->pool, 1u << FAKE_POOL_GET);
+        ck_assert_int_eq(driver_submit_read(&b->driver, &read, &own, 0), 0);
+        driver_submit_forget(&b->driver, &forget, &own, false);
+        b->driver.tier->ops.vouched(b->driver.tier);
+        ck_assert(remote->is_unvouched);
+        fake_pool_hold(b->pool, 0);
+        ck_assert_int_eq(driver_wait(&read), 0);
+        ck_assert_int_eq(driver_wait(&forget), 0);
+        ck_assert(!remote->is_unvouched);
+        end();
+}
+END_TEST
+
+/* Deletes that did not get into it are there again at the next start. */
+START_TEST(a_broken_index_is_not_vouched_for)
+{
+        struct driver_object old = driver_object(4711, 1000);
+        struct remote *remote;
+
+        replace_behind_the_back_of_b(&old, false);
+        compact_behind_the_back_of_b(2);
+        b_comes_back();
+        remote = (struct remote *)b->driver.tier;
+        remote_break(remote, -ENOMEM);
+        remote->tier.ops.vouched(&remote->tier);
+        ck_assert(remote->is_unvouched);
         end();
 }
 END_TEST
@@ -837,6 +887,8 @@ int main(void)
         tcase_add_test(tcase, a_long_journal_is_compacted);
         tcase_add_test(tcase, a_node_that_stores_nothing_is_waited_for_too);
         tcase_add_test(tcase, a_node_that_nobody_waited_for_is_told_that_it_missed_something);
+        tcase_add_test(tcase, what_is_read_while_it_goes_is_not_vouched_for_yet);
+        tcase_add_test(tcase, a_broken_index_is_not_vouched_for);
         tcase_add_test(tcase, a_node_whose_index_was_lost_still_tells_what_it_no_longer_repeats);
         tcase_add_test(tcase, what_went_unread_is_not_forgotten_by_a_restart);
         tcase_add_test(tcase, a_node_without_a_journal_is_gone);
