@@ -257,8 +257,10 @@ int cache_forget(struct cache *cache, enum index_tier tier, struct tier_place pl
          * Without memory for the record the entry stays in the catalog. That is a leak of
          * space until the next start, never a wrong byte: nothing refers to it.
          */
-        if (!forgetting)
+        if (!forgetting) {
+                cache->has_lost_forgets = true;
                 return err_raise(-ENOMEM);
+        }
 
         forgetting->forget.on_freed = on_freed;
         forgetting->forget.on_deleted = on_deleted;

@@ -65,12 +65,15 @@ struct cache {
         uint64_t forgetting_bytes[INDEX_N_TIERS]; /* space whose delete is under way */
         uint32_t n_forgetting_in[INDEX_N_TIERS];
         uint32_t n_forgetting;     /* in all */
-        uint32_t n_syncing;        /* replacing commits that wait for a sync */
+        uint32_t n_syncing;        /* syncs that are waited for */
         uint64_t n_forgets;        /* of NVMe, begun so far, and writes that failed */
         uint64_t n_forgets_synced; /* of these, known to have left nothing */
         struct drop_ring drops;    /* why what is gone is gone */
         bool is_unvouched;         /* others' replacements were missed: what is here goes, */
         uint32_t unvouched_at;     /*   bit by bit, from there on (remote_entry.h) */
+        bool is_vouching;          /* it went: a sync is under way, ... */
+        uint8_t n_vouch_syncs;     /* ... and as many have begun */
+        bool has_lost_forgets;     /* for want of memory: the next start finds them again */
         uint8_t drop_reason;       /* what is known of the next cache_drop*() beyond its */
         uint8_t drop_rule;         /*   metrics_removal: set right before, used up by it */
         LIST_HEAD(, cache_read) reads;

@@ -186,6 +186,42 @@ static void on_missed(void *user)
         cache->unvouched_at = INDEX_NONE;
 }
 
+static void vouch(struct cache *cache);
+
+static void on_vouch_synced(void *user, int result)
+{
+        struct cache *cache = user;
+
+        cache->is_vouching = false;
+        cache->n_syncing--;
+        if (!result && !cache->is_unvouched)
+                vouch(cache);
+        if (cache->on_progress)
+                cache->on_progress(cache->on_progress_user);
+}
+
+/*
+ * Nothing of it may come back at the next start. What was being entered when it was dropped is
+ * deleted when it has been: all deletes have begun when each tier has been synced once. Should a
+ * sync fail, or a delete have been lost, it all goes again at the next start.
+ */
+static void vouch(struct cache *cache)
+{
+        struct tier *const tiers[] = {cache->nvme, cache->remote, cache->nvme};
+        struct tier *tier = NULL;
+
+        while (!tier && cache->n_vouch_syncs < 3)
+                tier = tiers[cache->n_vouch_syncs++];
+        if (!tier) {
+                if (!cache->has_lost_forgets)
+                        cache->remote->ops.vouched(cache->remote);
+                return;
+        }
+        cache->is_vouching = true;
+        cache->n_syncing++;
+        tier->ops.sync(tier, on_vouch_synced, cache);
+}
+
 bool remote_entries_go_on(struct cache *cache)
 {
         uint32_t steps = SLICE_STEPS, drops = 0;
@@ -204,6 +240,11 @@ bool remote_entries_go_on(struct cache *cache)
                 drops++;
         }
         cache->is_unvouched = object || !index_scan_has_ended(cache->index, cache->unvouched_at);
+        if (!cache->is_unvouched) {
+                cache->n_vouch_syncs = 0;
+                if (!cache->is_vouching)
+                        vouch(cache);
+        }
         /* With a full queue the next delete that ends makes the loop turn. */
         return cache->is_unvouched && cache->n_forgetting < FORGETS_MAX;
 }

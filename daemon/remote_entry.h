@@ -9,7 +9,8 @@
  * since: that may have replaced it. Others' entries never push anything out: in a full index they
  * find no place, are counted and are not known. When others replace an object, copies here that do
  * not have the new checksum are wrong and go in the same turn. When it is not known which objects
- * others have replaced, all that this node has goes, in slices: own entries in the pool too.
+ * others have replaced, all that this node has goes, in slices: own entries in the pool too, and
+ * what is on its way from peers. The tier is told when that is durable; until then it asks again.
  *
  * What comes from the pool was written by other machines: it is checked here once more for
  * what the index takes for granted. Loop thread only.

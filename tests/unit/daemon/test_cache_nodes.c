@@ -14,6 +14,7 @@
 #include "daemon/cache.h"
 #include "daemon/remote_entry.h"
 #include "proto/presence_table.h"
+#include "storage/pool_name.h"
 #include "storage/remote.h"
 #include "tests/support/fake_pool.h"
 #include "tests/support/scratch.h"
@@ -100,7 +101,8 @@ static void stop(struct node *node)
 {
         bool remote_closed = false, host_closed = false;
 
-        wait_until(transfers_are_idle(&node->cache.transfers) && !node->cache.n_forgetting);
+        wait_until(transfers_are_idle(&node->cache.transfers) && !node->cache.n_forgetting &&
+                   !node->cache.n_syncing);
         cache_deinit(&node->cache);
         node->cache.remote->ops.close(node->cache.remote, on_flag, &remote_closed);
         host_pool_close(node->cache.host, on_flag, &host_closed);
@@ -347,6 +349,138 @@ START_TEST(a_node_that_missed_replacements_keeps_what_others_have_alone)
 }
 END_TEST
 
+/* Node 1 is away while node 0 stores, and cannot read then what node 0's journal told. */
+static void make_node_miss_a_segment(void)
+{
+        char prefix[POOL_NAME_MAX], name[POOL_NAME_MAX];
+        struct remote_usage usage;
+        uint32_t n_before;
+
+        stop(&nodes[1]);
+        remote_usage(nodes[0].cache.remote, &usage);
+        pool_name_prefix(prefix, "journal", usage.node);
+        n_before = fake_pool_count(pool_folder, prefix, NULL);
+        put(&nodes[0], 8, 8, false);
+        wait_until(fake_pool_count(pool_folder, prefix, NULL) > n_before);
+        ck_assert(fake_pool_name(pool_folder, prefix, n_before, name));
+        fake_pool_resize(pool_folder, name, fake_pool_size(pool_folder, name) - 9);
+        start(&nodes[1]);
+}
+
+static bool has_caught_up(struct node *node)
+{
+        struct remote_usage usage;
+
+        remote_usage(node->cache.remote, &usage);
+        return usage.caught_up;
+}
+
+static void restart(struct node *node)
+{
+        stop(node);
+        start(node);
+        wait_until(has_caught_up(node));
+}
+
+static void drop_what_is_unvouched(struct cache *cache)
+{
+        while (remote_entries_go_on(cache))
+                ;
+}
+
+START_TEST(what_a_node_missed_goes_after_a_restart_too)
+{
+        struct cache *cache = &nodes[1].cache;
+
+        put(&nodes[1], 1, 1, false);
+        wait_until(is_in_pool(&nodes[0], 1) && is_in_pool(&nodes[1], 1));
+        make_node_miss_a_segment();
+        wait_until(cache->is_unvouched);
+        restart(&nodes[1]); /* before a slice of it is done */
+        ck_assert(cache->is_unvouched && is_in_pool(&nodes[1], 1));
+        drop_what_is_unvouched(cache);
+        ck_assert(!find(&nodes[1], 1));
+        wait_until(!cache->n_syncing);
+        restart(&nodes[1]);
+        ck_assert(!cache->is_unvouched && !find(&nodes[1], 1));
+}
+END_TEST
+
+/* ---- a tier that syncs when the test says so ---- */
+
+struct held_tier {
+        struct tier tier;
+        void (*on_synced)(void *user, int result); /* NULL: nobody waits */
+        void *user;
+};
+
+static uint32_t n_vouched;
+
+static void hold_sync(struct tier *tier, void (*on_synced)(void *user, int result), void *user)
+{
+        struct held_tier *held = (struct held_tier *)tier;
+
+        ck_assert_ptr_null(held->on_synced);
+        held->on_synced = on_synced;
+        held->user = user;
+}
+
+static void end_sync(struct held_tier *held, int result)
+{
+        void (*on_synced)(void *user, int result) = held->on_synced;
+
+        ck_assert_ptr_nonnull(on_synced);
+        held->on_synced = NULL;
+        on_synced(held->user, result);
+}
+
+static void count_vouched(struct tier *tier)
+{
+        (void)tier;
+        n_vouched++;
+}
+
+/* What was on its way down is deleted when the first sync ends, for good when the second does. */
+START_TEST(a_node_vouches_when_its_deletes_are_durable)
+{
+        static const struct tier_ops ops = {.name = "nvme", .sync = hold_sync};
+        struct cache *cache = &nodes[1].cache;
+        struct tier *remote = cache->remote;
+        struct held_tier held = {.on_synced = NULL};
+
+        n_vouched = 0;
+        tier_init(&held.tier, &ops);
+        cache->nvme = &held.tier;
+        remote->ops.vouched = count_vouched;
+        for (uint32_t i = 0; i < 3; i++) { /* the first of these goes wrong */
+                remote->on_missed(remote->on_shared_user);
+                ck_assert(!held.on_synced);
+                drop_what_is_unvouched(cache);
+                end_sync(&held, i ? 0 : -EIO);
+                if (!i)
+                        continue;
+                wait_until(held.on_synced);
+                ck_assert_uint_eq(n_vouched, i - 1);
+                end_sync(&held, 0);
+                ck_assert_uint_eq(n_vouched, i);
+        }
+        /* What is missed meanwhile begins it all anew. */
+        remote->on_missed(remote->on_shared_user);
+        drop_what_is_unvouched(cache);
+        remote->on_missed(remote->on_shared_user);
+        end_sync(&held, 0);
+        ck_assert_uint_eq(cache->n_syncing, 0);
+        ck_assert_uint_eq(n_vouched, 2);
+        drop_what_is_unvouched(cache);
+        cache->has_lost_forgets = true;
+        end_sync(&held, 0);
+        wait_until(held.on_synced);
+        end_sync(&held, 0);
+        ck_assert_uint_eq(n_vouched, 2);
+        cache->nvme = NULL;
+}
+END_TEST
+
 START_TEST(a_stopped_pool_is_a_miss_and_what_is_here_is_served)
 {
         put(&nodes[0], 1, 1, false);
@@ -500,6 +634,8 @@ int main(void)
         tcase_add_test(tcase, what_was_replaced_is_known_as_long_as_others_may_not_know);
         tcase_add_test(tcase, a_replace_does_not_wait_for_a_pool_that_is_out_of_reach);
         tcase_add_test(tcase, a_node_that_missed_replacements_keeps_what_others_have_alone);
+        tcase_add_test(tcase, what_a_node_missed_goes_after_a_restart_too);
+        tcase_add_test(tcase, a_node_vouches_when_its_deletes_are_durable);
         tcase_add_test(tcase, a_stopped_pool_is_a_miss_and_what_is_here_is_served);
         tcase_add_test(tcase, a_restarted_node_knows_its_own_and_the_others_objects);
         tcase_add_test(tcase, a_node_whose_index_is_lost_learns_from_the_journals);
