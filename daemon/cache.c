@@ -683,7 +683,7 @@ void cache_replaced(struct cache *cache, const struct object_key *key, uint64_t 
         struct cache_read *read;
 
         LIST_FOREACH(read, &cache->reads, link) {
-                if (!object_key_equal(&read->key, key))
+                if (key && !object_key_equal(&read->key, key))
                         continue;
                 read->is_replaced = true;
                 read->total = total;
@@ -699,6 +699,9 @@ static bool is_outdated(const struct cache *cache, const struct host_copy *copy,
         uint64_t total = copy->checksums ? copy->checksums->total : 0;
 
         if (read->is_replaced && (!total || read->total != total))
+                return true;
+        /* It would be entered behind the walk for what may be outdated. */
+        if (cache->is_unvouched)
                 return true;
         return cache->remote && cache->remote->ops.is_replaced(cache->remote, &copy->key, total);
 }

@@ -145,7 +145,10 @@ int cache_publish_read(struct cache *cache, struct host_copy *copy,
 void cache_read_begin(struct cache *cache, struct cache_read *read, const struct object_key *key);
 void cache_read_end(struct cache_read *read);
 
-/* What has the checksum @total (0: not known yet) holds from now on: who reads older bytes? */
+/*
+ * What has the checksum @total (0: not known yet) holds from now on: who reads older bytes?
+ * @key NULL: it is not known of which key.
+ */
 void cache_replaced(struct cache *cache, const struct object_key *key, uint64_t total);
 
 /* Drops the host copy of an object; the object goes when nothing else has it. */

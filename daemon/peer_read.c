@@ -128,11 +128,28 @@ static bool are_of_one_object(const struct fetched *a, const struct fetched *b)
                a->group == b->group && a->shard == b->shard;
 }
 
+/* Of all. */
+static void all_replaced(struct daemon *daemon)
+{
+        struct fetched *fetched;
+
+        RB_FOREACH(fetched, fetched_tree, &daemon->peers->reads.expected) {
+                fetched->is_replaced = true;
+                fetched->replaced_total = 0;
+        }
+}
+
 void peer_reads_replaced(struct daemon *daemon, const struct object_key *key, uint64_t total)
 {
-        uint16_t layout = index_find_layout(daemon->cache.index, key->domain, &key->layout);
-        struct fetched *first =
-                find_expected(daemon, layout, &key->boundary, key->group, key->shard);
+        struct fetched *first;
+        uint16_t layout;
+
+        if (!key) {
+                all_replaced(daemon);
+                return;
+        }
+        layout = index_find_layout(daemon->cache.index, key->domain, &key->layout);
+        first = find_expected(daemon, layout, &key->boundary, key->group, key->shard);
 
         for (struct fetched *fetched = first; fetched && are_of_one_object(fetched, first);
              fetched = RB_NEXT(fetched_tree, &daemon->peers->reads.expected, fetched)) {

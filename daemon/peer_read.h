@@ -82,6 +82,7 @@ bool peer_reads_expect(const struct daemon *daemon, uint16_t layout, const struc
  * Other bytes hold under that key: with what total, 0: not known. Of what is asked for only a
  * READ that is offered later has to know; cache_read_begin() sees to those that have begun. A
  * blob that serves what was asked for is known by its own key when it is offered, not before.
+ * @key NULL: it may be any, so nothing that is asked for is taken.
  */
 void peer_reads_replaced(struct daemon *daemon, const struct object_key *key, uint64_t total);
 

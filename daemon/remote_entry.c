@@ -184,6 +184,7 @@ static void on_missed(void *user)
 
         cache->is_unvouched = true;
         cache->unvouched_at = INDEX_NONE;
+        cache_replaced(cache, NULL, 0); /* a peer may not know better than this node did */
 }
 
 static void vouch(struct cache *cache);

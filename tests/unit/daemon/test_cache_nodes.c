@@ -481,6 +481,56 @@ START_TEST(a_node_vouches_when_its_deletes_are_durable)
 }
 END_TEST
 
+static void on_key_replaced(void *user, const struct object_key *key, uint64_t total)
+{
+        *(bool *)user = !key && !total;
+}
+
+/* An object that a peer's memory had; what became of it. */
+static int publish_read(struct cache *cache, const struct cache_read *read)
+{
+        struct index_new_object entry = {
+                .digest = read->key.boundary, .boundary_tokens = 256, .raw_bytes = OBJECT};
+        struct checksum_list checksums = {.total = 4711, .raw_bytes = OBJECT};
+        struct host_copy *copy;
+        int r;
+
+        ck_assert(!index_layout(cache->index, 0, &read->key.layout, &entry.layout));
+        ck_assert(!cache_new_copy(cache, &read->key, OBJECT, HOST_COPY_ARRIVING, UINT32_MAX, false,
+                                  &copy));
+        copy->state = HOST_COPY_READY;
+        host_copy_set_checksums(copy, &checksums);
+        r = cache_publish_read(cache, copy, &entry, read);
+        host_copy_unuse(&cache->copies, copy);
+        return r;
+}
+
+/* From a node that may not have read what this one missed. */
+START_TEST(what_is_read_from_a_peer_while_replacements_are_missed_is_not_entered)
+{
+        struct tier *remote = nodes[1].cache.remote;
+        struct cache *cache = &nodes[1].cache;
+        struct object_key key = key_of(1);
+        struct cache_read before, meanwhile, later;
+        bool are_all_replaced = false;
+
+        cache->on_replaced = on_key_replaced;
+        cache->on_published_user = &are_all_replaced;
+        cache_read_begin(cache, &before, &key);
+        remote->on_missed(remote->on_shared_user);
+        ck_assert(are_all_replaced); /* what is asked for, too */
+        cache_read_begin(cache, &meanwhile, &key);
+        ck_assert_int_eq(publish_read(cache, &meanwhile), CACHE_E_REPLACED);
+        drop_what_is_unvouched(cache);
+        ck_assert_int_eq(publish_read(cache, &before), CACHE_E_REPLACED);
+        cache_read_begin(cache, &later, &key);
+        ck_assert_int_eq(publish_read(cache, &later), 0);
+        cache_read_end(&before);
+        cache_read_end(&meanwhile);
+        cache_read_end(&later);
+}
+END_TEST
+
 START_TEST(a_stopped_pool_is_a_miss_and_what_is_here_is_served)
 {
         put(&nodes[0], 1, 1, false);
@@ -636,6 +686,8 @@ int main(void)
         tcase_add_test(tcase, a_node_that_missed_replacements_keeps_what_others_have_alone);
         tcase_add_test(tcase, what_a_node_missed_goes_after_a_restart_too);
         tcase_add_test(tcase, a_node_vouches_when_its_deletes_are_durable);
+        tcase_add_test(tcase,
+                       what_is_read_from_a_peer_while_replacements_are_missed_is_not_entered);
         tcase_add_test(tcase, a_stopped_pool_is_a_miss_and_what_is_here_is_served);
         tcase_add_test(tcase, a_restarted_node_knows_its_own_and_the_others_objects);
         tcase_add_test(tcase, a_node_whose_index_is_lost_learns_from_the_journals);

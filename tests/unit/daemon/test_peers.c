@@ -389,6 +389,13 @@ START_TEST(what_is_replaced_while_it_is_asked_for_is_known_to_its_read)
         ck_assert_uint_eq(n_ended, 2);
         ck_assert(!seen.is_replaced);
         ck_assert(LIST_EMPTY(&daemon_.cache.reads));
+        ask(1);
+        peer_reads_replaced(&daemon_, NULL, 0); /* it may have been this one */
+        item.index = 0;
+        offer(&item, 1);
+        ck_assert_uint_eq(n_ended, 3);
+        ck_assert(seen.is_replaced);
+        ck_assert_uint_eq(seen.total, 0);
 }
 END_TEST
 
