@@ -235,10 +235,31 @@ static void rejected(struct rdma_connection *connection, const struct rdma_cm_ev
                                       "nobody listens there (rejected, reason %d)", event->status);
 }
 
+/*
+ * A peer that leaves before it has heard that we are connected can only reject: a client, whose
+ * side is established, hears that in place of a disconnect.
+ */
+static bool is_disconnect(const struct rdma_connection *connection,
+                          const struct rdma_cm_event *event)
+{
+        return event->event == RDMA_CM_EVENT_DISCONNECTED ||
+               (event->event == RDMA_CM_EVENT_REJECTED &&
+                connection->state > RDMA_CONNECTION_CONNECTING);
+}
+
+static void disconnected(struct rdma_connection *connection)
+{
+        /* What the peer said last may still be in the queue. */
+        rdma_queue_poll(connection);
+        rdma_connection_break(connection, RDMA_END_PEER_CLOSED, "the peer disconnected");
+}
+
 void rdma_connect_event(struct rdma_connection *connection, const struct rdma_cm_event *event)
 {
         if (connection->state == RDMA_CONNECTION_BROKEN)
                 return;
+        if (is_disconnect(connection, event))
+                return disconnected(connection);
         switch (event->event) {
         case RDMA_CM_EVENT_ADDR_RESOLVED:
                 return address_resolved(connection);
@@ -256,11 +277,6 @@ void rdma_connect_event(struct rdma_connection *connection, const struct rdma_cm
                                              rdma_event_str(event->event), event->status);
         case RDMA_CM_EVENT_DEVICE_REMOVAL:
                 return rdma_connection_break(connection, RDMA_END_DEVICE, "the device was removed");
-        case RDMA_CM_EVENT_DISCONNECTED:
-                /* What the peer said last may still be in the queue. */
-                rdma_queue_poll(connection);
-                return rdma_connection_break(connection, RDMA_END_PEER_CLOSED,
-                                             "the peer disconnected");
         default:
                 return;
         }
