@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <check.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,50 @@ uint64_t side_now_ns(void)
 
         clock_gettime(CLOCK_MONOTONIC, &now);
         return (uint64_t)now.tv_sec * SIDE_SECOND + (uint64_t)now.tv_nsec;
+}
+
+static _Atomic uint64_t withheld_ns;
+
+/* Whoever wants to run every few milliseconds sees what it does not get. */
+static void *watch(void *argument)
+{
+        const struct timespec tick = {.tv_nsec = 5 * MS};
+
+        for (;;) {
+                uint64_t start_ns = side_now_ns(), took_ns;
+
+                nanosleep(&tick, NULL);
+                took_ns = side_now_ns() - start_ns;
+                if (took_ns > 15 * MS)
+                        atomic_fetch_add(&withheld_ns, took_ns - 5 * MS);
+        }
+        return NULL;
+}
+
+static void start_watch(void)
+{
+        pthread_t thread;
+
+        ck_assert_int_eq(pthread_create(&thread, NULL, watch, NULL), 0);
+        pthread_detach(thread);
+}
+
+struct side_moment side_moment(void)
+{
+        static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+        pthread_once(&once, start_watch);
+        return (struct side_moment){side_now_ns(), atomic_load(&withheld_ns)};
+}
+
+void side_expect_took(struct side_moment start, struct side_moment end, uint64_t least_ns,
+                      uint64_t most_ns)
+{
+        uint64_t took_ns = end.ns - start.ns, lost_ns = end.withheld_ns - start.withheld_ns;
+
+        ck_assert_uint_ge(took_ns, least_ns);
+        ck_assert_msg(took_ns < most_ns + lost_ns, "%llu ms, of which %llu without a processor",
+                      (unsigned long long)(took_ns / MS), (unsigned long long)(lost_ns / MS));
 }
 
 static int find_secret(void *user, const char *domain, struct rdma_secret *ret_secret)
@@ -67,7 +113,7 @@ static void on_closed(void *user, struct rdma_connection *connection, enum rdma_
         side->connection = NULL;
         side->is_closed = true;
         side->end = end;
-        side->closed_ns = side_now_ns();
+        side->closed = side_moment();
         snprintf(side->why, sizeof(side->why), "%s", why);
 }
 
@@ -301,7 +347,7 @@ static void on_done(struct rdma_transfer *transfer, enum rdma_result result)
         ck_assert(!own->is_done);
         own->is_done = true;
         own->result = result;
-        own->done_ns = side_now_ns();
+        own->done = side_moment();
 }
 
 void side_start(struct side *side, struct side_transfer *transfer, size_t offset, size_t length,

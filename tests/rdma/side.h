@@ -17,6 +17,15 @@
 #define SIDE_B      "10.1.0.2"
 #define SIDE_SECOND UINT64_C(1000000000)
 
+/*
+ * The clock, and how much of the time so far this process got no processor in, at the least: the
+ * guest's are emulated by a machine that may have other work.
+ */
+struct side_moment {
+        uint64_t ns;
+        uint64_t withheld_ns;
+};
+
 /* What a side sends about a grant. */
 struct side_offer {
         uint32_t n_places;
@@ -35,7 +44,7 @@ struct side {
         bool is_closed;
         enum rdma_end end;
         char why[512];
-        uint64_t closed_ns;
+        struct side_moment closed;
         uint8_t *memory;
         size_t memory_bytes;
         struct rdma_region *region;
@@ -58,6 +67,10 @@ struct pair {
 };
 
 uint64_t side_now_ns(void);
+struct side_moment side_moment(void);
+/* In @least_ns by the clock or more, and in less than @most_ns of the time that it got. */
+void side_expect_took(struct side_moment start, struct side_moment end, uint64_t least_ns,
+                      uint64_t most_ns);
 
 /* Fills in what the tests share; the options may be changed before side_open(). */
 void side_init(struct side *side, const char *device);
@@ -90,7 +103,7 @@ struct side_transfer {
         struct rdma_piece piece;
         bool is_done;
         enum rdma_result result;
-        uint64_t done_ns;
+        struct side_moment done;
 };
 
 /* From and to the side's own memory at @offset. */

@@ -26,6 +26,19 @@ void take_back(struct pair *pair)
         ck_assert(pair_wait(pair, &pair->server.is_reusable, 10 * SIDE_SECOND));
 }
 
+/* A connection that broke says why. */
+static void expect_connected(struct pair *pair, enum rdma_result result)
+{
+        const struct side *client = &pair->client, *server = &pair->server;
+
+        if (result != RDMA_RESULT_BROKEN)
+                return;
+        pair_wait(pair, &client->is_closed, 10 * SIDE_SECOND);
+        pair_wait(pair, &server->is_closed, 10 * SIDE_SECOND);
+        ck_abort_msg("the client's end is %s: %s; the server's %s: %s", rdma_end_name(client->end),
+                     client->why, rdma_end_name(server->end), server->why);
+}
+
 enum rdma_result move(struct pair *pair, size_t offset, size_t length, uint64_t address,
                       bool is_write)
 {
@@ -34,6 +47,7 @@ enum rdma_result move(struct pair *pair, size_t offset, size_t length, uint64_t 
         side_start(&pair->client, &transfer, offset, length, address,
                    pair->server.offer.places[0].key, is_write, 60 * SIDE_SECOND);
         ck_assert(pair_wait(pair, &transfer.is_done, 70 * SIDE_SECOND));
+        expect_connected(pair, transfer.result);
         return transfer.result;
 }
 

@@ -86,9 +86,9 @@ static bool is_refused(bool is_granted_for_writing, size_t offset, size_t length
                 ck_assert_uint_eq(pair.server.memory[i], 's');
                 ck_assert_uint_eq(pair.client.memory[i], 'c');
         }
-        ck_assert(pair_wait(&pair, &pair.client.is_closed, 5 * SIDE_SECOND));
+        ck_assert(pair_wait(&pair, &pair.client.is_closed, 20 * SIDE_SECOND));
         ck_assert_int_eq(pair.client.end, RDMA_END_DEVICE);
-        ck_assert(pair_wait(&pair, &pair.server.is_closed, 5 * SIDE_SECOND));
+        ck_assert(pair_wait(&pair, &pair.server.is_closed, 20 * SIDE_SECOND));
         ck_assert(pair.server.is_reusable);
         pair_close(&pair);
         return true;
@@ -132,8 +132,8 @@ START_TEST(what_is_not_granted_has_no_key)
                 pair.server.offer.places[0].key = i << 8;
                 ck_assert_int_eq(move(&pair, 0, 1, (uintptr_t)pair.server.memory, false),
                                  RDMA_RESULT_REFUSED);
-                ck_assert(pair_wait(&pair, &pair.client.is_closed, 5 * SIDE_SECOND));
-                ck_assert(pair_wait(&pair, &pair.server.is_closed, 5 * SIDE_SECOND));
+                ck_assert(pair_wait(&pair, &pair.client.is_closed, 20 * SIDE_SECOND));
+                ck_assert(pair_wait(&pair, &pair.server.is_closed, 20 * SIDE_SECOND));
                 pair.server.is_open = false;
                 side_connect(&pair.client, pair.server.number, "here", NULL);
                 ck_assert(pair_wait(&pair, &pair.client.is_open, 10 * SIDE_SECOND));
@@ -216,10 +216,10 @@ START_TEST(a_window_is_of_one_connection_alone)
         /* And the one that it was granted to still reads. */
         ck_assert_int_eq(move(&pair, 0, 8, (uintptr_t)pair.server.memory, false), RDMA_RESULT_DONE);
         side_close(&other);
-        ck_assert(pair_wait(&pair, &pair.server.is_closed, 5 * SIDE_SECOND));
+        ck_assert(pair_wait(&pair, &pair.server.is_closed, 20 * SIDE_SECOND));
         ck_assert(!pair.server.is_reusable);
         rdma_connection_close(pair.client.connection);
-        ck_assert(pair_wait(&pair, &pair.server.is_reusable, 5 * SIDE_SECOND));
+        ck_assert(pair_wait(&pair, &pair.server.is_reusable, 20 * SIDE_SECOND));
         pair_close(&pair);
 }
 END_TEST
@@ -252,7 +252,7 @@ static void expect_unchanged_but_for(size_t n, const uint8_t *memory, size_t len
 /* What "reusable" promises: the peer is in the middle of writing when it is taken back. */
 START_TEST(nothing_but_a_packet_under_way_changes_once_memory_is_reusable)
 {
-        const size_t length = 32 * MIB;
+        const size_t length = 64 * MIB;
         struct side_transfer transfer;
         struct pair pair;
 
@@ -301,7 +301,7 @@ START_TEST(grants_end_with_the_connection)
         pair_open(&pair, 3 * PAGE);
         grant(&pair, 0, 2 * PAGE, true);
         rdma_connection_close(pair.client.connection);
-        ck_assert(pair_wait(&pair, &pair.server.is_closed, 5 * SIDE_SECOND));
+        ck_assert(pair_wait(&pair, &pair.server.is_closed, 20 * SIDE_SECOND));
         ck_assert_int_eq(pair.server.end, RDMA_END_PEER_CLOSED);
         ck_assert(pair.server.is_reusable);
         rdma_port_stats(pair.server.port, &stats);

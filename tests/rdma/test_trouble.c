@@ -20,6 +20,7 @@ static void mend(void)
 
 static void mend_anew(void)
 {
+        mend();
         run_command("wire up");
 }
 
@@ -65,7 +66,13 @@ START_TEST(transfers_are_exact_over_a_wire_that_delays)
 }
 END_TEST
 
-/* A read that has begun, of more than the wire carries within seconds. */
+/* 64 MiB are under way for five seconds then. */
+static void slow_down(void)
+{
+        run_command("wire bad rate 100mbit");
+}
+
+/* A read that has begun, of more than the wire carries until it is met. */
 static void start_long_read(struct pair *pair, struct side_transfer *transfer, size_t length,
                             uint64_t timeout_ns)
 {
@@ -88,20 +95,20 @@ static void open_for_reading(struct pair *pair, size_t length)
 /* Both sides, when nothing at all is under way. */
 START_TEST(a_dead_wire_is_noticed_within_three_seconds)
 {
-        uint64_t start_ns;
+        struct side_moment start;
         struct pair pair;
 
         init(&pair);
         pair_open(&pair, 0);
         run_command("wire down");
-        start_ns = side_now_ns();
+        start = side_moment();
         ck_assert(pair_wait(&pair, &pair.client.is_closed, 10 * SIDE_SECOND));
         ck_assert(pair_wait(&pair, &pair.server.is_closed, 10 * SIDE_SECOND));
         ck_assert_int_eq(pair.client.end, RDMA_END_LOST);
         /* The device whose own interface is down may say so. */
         ck_assert(pair.server.end == RDMA_END_LOST || pair.server.end == RDMA_END_DEVICE);
-        ck_assert_uint_lt(pair.client.closed_ns - start_ns, LOST_NS);
-        ck_assert_uint_lt(pair.server.closed_ns - start_ns, LOST_NS);
+        side_expect_took(start, pair.client.closed, 0, LOST_NS);
+        side_expect_took(start, pair.server.closed, 0, LOST_NS);
         pair_close(&pair);
 }
 END_TEST
@@ -109,18 +116,19 @@ END_TEST
 START_TEST(a_read_over_a_wire_that_dies_ends_with_the_peer)
 {
         struct side_transfer transfer;
-        uint64_t start_ns;
+        struct side_moment start;
         struct pair pair;
 
         init(&pair);
         open_for_reading(&pair, 64 * MIB);
+        slow_down();
         start_long_read(&pair, &transfer, 64 * MIB, 60 * SIDE_SECOND);
         run_command("wire down");
-        start_ns = side_now_ns();
+        start = side_moment();
         ck_assert(pair_wait(&pair, &transfer.is_done, 10 * SIDE_SECOND));
         ck_assert_int_eq(transfer.result, RDMA_RESULT_BROKEN);
-        ck_assert_uint_lt(transfer.done_ns - start_ns, LOST_NS);
-        ck_assert(pair_wait(&pair, &pair.client.is_closed, SIDE_SECOND));
+        side_expect_took(start, transfer.done, 0, LOST_NS);
+        ck_assert(pair_wait(&pair, &pair.client.is_closed, 20 * SIDE_SECOND));
         ck_assert_int_eq(pair.client.end, RDMA_END_LOST);
         /* The one that granted has its memory back as well. */
         ck_assert(pair_wait(&pair, &pair.server.is_reusable, 10 * SIDE_SECOND));
@@ -131,19 +139,19 @@ END_TEST
 START_TEST(a_read_over_a_wire_that_dies_ends_at_its_deadline)
 {
         struct side_transfer transfer;
-        uint64_t start_ns;
+        struct side_moment start;
         struct pair pair;
 
         pair_init(&pair);
         open_for_reading(&pair, 64 * MIB);
-        start_ns = side_now_ns();
+        slow_down();
+        start = side_moment();
         start_long_read(&pair, &transfer, 64 * MIB, SIDE_SECOND);
         run_command("wire down");
         ck_assert(pair_wait(&pair, &transfer.is_done, 10 * SIDE_SECOND));
         ck_assert_int_eq(transfer.result, RDMA_RESULT_TIMEOUT);
-        ck_assert_uint_ge(transfer.done_ns - start_ns, SIDE_SECOND);
-        ck_assert_uint_lt(transfer.done_ns - start_ns, SIDE_SECOND + 500 * MS);
-        ck_assert(pair_wait(&pair, &pair.client.is_closed, SIDE_SECOND));
+        side_expect_took(start, transfer.done, SIDE_SECOND, SIDE_SECOND + 500 * MS);
+        ck_assert(pair_wait(&pair, &pair.client.is_closed, 20 * SIDE_SECOND));
         ck_assert_int_eq(pair.client.end, RDMA_END_TIMEOUT);
         pair_close(&pair);
 }
@@ -157,8 +165,7 @@ START_TEST(a_read_that_has_not_begun_ends_alone)
 
         pair_init(&pair);
         open_for_reading(&pair, 64 * MIB);
-        /* Some seconds for the first. */
-        run_command("wire bad rate 200mbit");
+        slow_down();
         start_long_read(&pair, &first, 64 * MIB, 60 * SIDE_SECOND);
         side_start(&pair.client, &second, 0, 4096, pair.server.offer.places[0].address,
                    pair.server.offer.places[0].key, false, 20 * MS);
@@ -197,9 +204,9 @@ START_TEST(after_a_dead_wire_a_new_connection_works)
         } while (!pair.client.is_open && ++n_attempts < 20);
         ck_assert(pair.client.is_open);
         ck_assert_int_ge(n_attempts, 2);
-        ck_assert(pair_wait(&pair, &pair.server.is_open, 5 * SIDE_SECOND));
+        ck_assert(pair_wait(&pair, &pair.server.is_open, 20 * SIDE_SECOND));
         ck_assert_int_eq(rdma_connection_send(pair.client.connection, "again", 5), 0);
-        ck_assert(pair_wait_for(&pair, &pair.server.n_messages, 1, 5 * SIDE_SECOND));
+        ck_assert(pair_wait_for(&pair, &pair.server.n_messages, 1, 20 * SIDE_SECOND));
         pair_close(&pair);
 }
 END_TEST
@@ -252,17 +259,18 @@ static pid_t read_from_process(struct pair *pair, struct side_transfer *transfer
 START_TEST(a_peer_killed_in_a_read_ends_it)
 {
         struct side_transfer transfer;
-        uint64_t start_ns;
+        struct side_moment start;
         struct pair pair;
         pid_t pid;
 
+        slow_down();
         pid = read_from_process(&pair, &transfer, 64 * MIB);
-        start_ns = side_now_ns();
+        start = side_moment();
         kill(pid, SIGKILL);
         ck_assert(pair_wait(&pair, &transfer.is_done, 10 * SIDE_SECOND));
         ck_assert_int_eq(transfer.result, RDMA_RESULT_BROKEN);
-        ck_assert_uint_lt(transfer.done_ns - start_ns, LOST_NS);
-        ck_assert(pair_wait(&pair, &pair.client.is_closed, SIDE_SECOND));
+        side_expect_took(start, transfer.done, 0, LOST_NS);
+        ck_assert(pair_wait(&pair, &pair.client.is_closed, 20 * SIDE_SECOND));
         waitpid(pid, NULL, 0);
         pair_close(&pair);
 }
@@ -272,7 +280,7 @@ END_TEST
 START_TEST(a_peer_that_is_stopped_is_lost)
 {
         struct side_transfer transfer;
-        uint64_t start_ns;
+        struct side_moment start;
         struct pair pair;
         pid_t pid;
 
@@ -280,10 +288,10 @@ START_TEST(a_peer_that_is_stopped_is_lost)
         kill(pid, SIGSTOP);
         ck_assert(pair_wait(&pair, &transfer.is_done, 10 * SIDE_SECOND));
         ck_assert_int_eq(transfer.result, RDMA_RESULT_DONE);
-        start_ns = side_now_ns();
+        start = side_moment();
         ck_assert(pair_wait(&pair, &pair.client.is_closed, 10 * SIDE_SECOND));
         ck_assert_int_eq(pair.client.end, RDMA_END_LOST);
-        ck_assert_uint_lt(pair.client.closed_ns - start_ns, LOST_NS);
+        side_expect_took(start, pair.client.closed, 0, LOST_NS);
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         pair_close(&pair);
