@@ -175,13 +175,6 @@ void fake_cuda_hold_stream(void *stream, bool is_held)
         fake_unlock();
 }
 
-void fake_cuda_slow(uint64_t ns)
-{
-        fake_lock();
-        fake.slow_ns = ns;
-        fake_unlock();
-}
-
 void fake_cuda_capture(bool is_capturing)
 {
         fake_lock();

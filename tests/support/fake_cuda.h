@@ -68,9 +68,6 @@ void fake_cuda_hold(bool is_held);
 void fake_cuda_hold_stream(void *stream, bool is_held); /* this one alone */
 bool fake_cuda_wait_queued(unsigned n);
 
-/* Each copy and each kernel takes so much longer. */
-void fake_cuda_slow(uint64_t ns);
-
 /*
  * As if some other thread captured a graph, in the mode that torch takes: threads that did not
  * say that they have nothing to do with it (cuThreadExchangeStreamCaptureMode) are refused what

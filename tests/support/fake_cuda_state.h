@@ -88,7 +88,6 @@ struct fake_state {
         struct fake_context primary[FAKE_DEVICES_MAX];
         LIST_HEAD(, fake_range) ranges;
         LIST_HEAD(, fake_stream) streams;
-        uint64_t slow_ns;
         int lose_result; /* 0: none is to be lost */
         unsigned lose_after;
         struct fake_cuda_figures figures;

@@ -104,18 +104,6 @@ static void lose_one_more(void)
         fake.lose_result = 0;
 }
 
-static void take_long(void)
-{
-        struct timespec pause = {.tv_sec = (time_t)(fake.slow_ns / SECOND_NS),
-                                 .tv_nsec = (long)(fake.slow_ns % SECOND_NS)};
-
-        if (!fake.slow_ns)
-                return;
-        pthread_mutex_unlock(&fake.lock);
-        nanosleep(&pause, NULL);
-        pthread_mutex_lock(&fake.lock);
-}
-
 static bool is_work(const struct fake_operation *operation)
 {
         return operation->kind <= FAKE_KERNEL;
@@ -123,11 +111,8 @@ static bool is_work(const struct fake_operation *operation)
 
 static void run(struct fake_stream *stream, struct fake_operation *operation)
 {
-        if (is_work(operation)) {
+        if (is_work(operation))
                 lose_one_more();
-                if (!stream->context->lost)
-                        take_long();
-        }
         if (stream->context->lost)
                 return;
         switch (operation->kind) {
