@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts real tests in a meson testlog.json: "PASSED FAILED SKIPPED" on stdout.
+"""count_results.py LOG [FAILURES]: real tests in a meson testlog.json, "PASSED FAILED SKIPPED".
 
 An executable of Check, a script of Python's unittest or one that speaks TAP counts as its
 single tests, anything else as one. Check has no word for a test that could not do its work: it
-prints "skipped: REASON" and returns. What failed, and why something was skipped, goes to stderr.
+prints "skipped: REASON" and returns. What failed, and why something was skipped, goes to stderr;
+the names of what failed are added to the file FAILURES.
 """
 
 import json
@@ -13,9 +14,11 @@ import sys
 
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
 TAP = re.compile(r"^(ok|not ok)\b(.*)$", re.M)
+FAILED = re.compile(r"^[^ ]+:\d+:[FE]:.*$", re.M)
 SKIPPED = re.compile(r"^skipped: .*$", re.M)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 TAIL_LINES = 60
+NAMES_MAX = 20
 
 
 def count(test):
@@ -65,15 +68,25 @@ def explain(test, failed, skipped):
             print(f"    {line}", file=sys.stderr)
 
 
-def main(path):
+def name_failures(test, path):
+    """Adds to the file what failed of one executable, a line each."""
+    with open(path, "a", encoding="utf-8") as names:
+        print(f"  FAILED {test['name']} ({test['result']})", file=names)
+        for line in FAILED.findall(test.get("stdout", ""))[:NAMES_MAX]:
+            print(f"    {line}", file=names)
+
+
+def main(path, failures=None):
     total = [0, 0, 0]
     with open(path, encoding="utf-8", errors="replace") as log:
         for line in log:
             test = json.loads(line)
             counts = count(test)
             explain(test, counts[1], counts[2])
+            if failures and counts[1]:
+                name_failures(test, failures)
             total = [a + b for a, b in zip(total, counts)]
     print(*total)
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])
