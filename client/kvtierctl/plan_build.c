@@ -15,6 +15,7 @@
 #define DRAFT_MAX      UINT64_C(64)
 #define BLOCK_MAX      UINT64_C(65536)
 #define CONTEXT_MAX    (UINT64_C(1) << 26) /* with it and plan_size.h's no product overflows */
+#define BYTES_MAX      (UINT64_C(1) << 55)
 #define MEMORY_SHARE   0.9
 #define CONTEXT_TOKENS UINT64_C(32768)
 /* Above this many requests at once, attention by request pays (engines.json, parallelism). */
@@ -185,6 +186,9 @@ static int check_options(struct plan *plan, struct why *why)
         r = r ? r : check_option(options->draft_tokens, DRAFT_MAX, "draft tokens", why);
         r = r ? r : check_option(options->block_size, BLOCK_MAX, "block size", why);
         r = r ? r : check_option(options->context_tokens, CONTEXT_MAX, "context", why);
+        r = r ? r : check_option(options->weight_bytes, BYTES_MAX, "weights", why);
+        r = r ? r : check_option(options->host_bytes, BYTES_MAX, "host memory", why);
+        r = r ? r : check_option(options->nvme_bytes, BYTES_MAX, "NVMe", why);
         if (r < 0)
                 return r;
         if (!options->tp && plan->n_gpus > 1)

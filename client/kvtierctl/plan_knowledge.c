@@ -123,32 +123,35 @@ static char *quote_non_numbers(const char *text)
         return quoted;
 }
 
-int plan_read_json(const char *path, json_t **ret_document, struct why *why)
+int plan_parse_json(const char *name, const char *text, json_t **ret_document, struct why *why)
 {
-        _cleanup_free_ char *text = NULL, *quoted = NULL;
+        _cleanup_free_ char *quoted = quote_non_numbers(text);
         json_auto_t *document = NULL;
         json_error_t error;
-        int r;
 
-        r = read_text(path, &text, why);
-        if (r < 0)
-                return r;
-        quoted = quote_non_numbers(text);
         if (!quoted) {
                 why_set(why, "out of memory");
                 return err_raise(-ENOMEM);
         }
         document = json_loads(quoted, JSON_REJECT_DUPLICATES, &error);
         if (!document) {
-                why_set(why, "%s is no JSON: line %d: %s", path, error.line, error.text);
+                why_set(why, "%s is no JSON: line %d: %s", name, error.line, error.text);
                 return err_raise(-EINVAL);
         }
         if (!json_is_object(document)) {
-                why_set(why, "%s is no JSON object ({...})", path);
+                why_set(why, "%s is no JSON object ({...})", name);
                 return err_raise(-EINVAL);
         }
         *ret_document = steal_ptr(document);
         return 0;
+}
+
+int plan_read_json(const char *path, json_t **ret_document, struct why *why)
+{
+        _cleanup_free_ char *text = NULL;
+        int r = read_text(path, &text, why);
+
+        return r < 0 ? r : plan_parse_json(path, text, ret_document, why);
 }
 
 static bool has_text(const json_t *row, const char *name)

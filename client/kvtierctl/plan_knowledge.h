@@ -31,3 +31,6 @@ bool plan_lists(const json_t *array, const char *text);
  * beyond 64 MiB are refused.
  */
 int plan_read_json(const char *path, json_t **ret_document, struct why *why);
+
+/* The same for a @text that is in memory; @name is for @why. */
+int plan_parse_json(const char *name, const char *text, json_t **ret_document, struct why *why);

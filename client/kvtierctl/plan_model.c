@@ -105,9 +105,13 @@ static int read_number(const struct reading *reading, size_t i)
         const json_t *value = field(reading, numbers[i].field, &path);
 
         *number = PLAN_ABSENT;
-        /* Shared experts and the like are lists in some configurations: not a number is absent. */
-        if (!value || json_is_array(value) || json_is_object(value))
+        if (!value)
                 return 0;
+        if (json_is_array(value) || json_is_object(value)) {
+                why_set(reading->why, "%s is %s: one whole number for all layers is needed", path,
+                        json_is_array(value) ? "a list" : "an object");
+                return err_raise(-EINVAL);
+        }
         if (!json_is_integer(value) || json_integer_value(value) < 0 ||
             (uint64_t)json_integer_value(value) > numbers[i].max) {
                 _cleanup_free_ char *text = json_dumps(value, JSON_ENCODE_ANY);
