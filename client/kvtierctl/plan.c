@@ -267,11 +267,6 @@ static int make(const struct request *request, const json_t *knowledge, struct p
         return r;
 }
 
-static void plan_freep(struct plan **plan)
-{
-        plan_free(*plan);
-}
-
 int plan_command(struct context *context, int argc, char **argv)
 {
         json_auto_t *knowledge = NULL, *config = NULL;

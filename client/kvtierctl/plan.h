@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "client/kvtierctl/plan_model.h"
 #include "client/kvtierctl/plan_size.h"
@@ -61,6 +62,7 @@ struct plan {
 int plan_new(const json_t *knowledge, const json_t *config, const struct plan_options *options,
              struct plan **ret_plan, struct why *why);
 struct plan *plan_free(struct plan *plan);
+DEFINE_CLEANUP(struct plan *, plan_free)
 
 void plan_add_fact(struct plan *plan, const char *format, ...)
         __attribute__((format(printf, 2, 3)));

@@ -119,7 +119,7 @@ void plan_flag_value(const struct plan *plan, const json_t *rule, char *text, si
                 snprintf(text, size, "%" PRIu64, plan->n_gpus ? plan->n_gpus : gpus);
         else if (!strcmp(word, "{batch_tokens}"))
                 snprintf(text, size, "%" PRIu64,
-                         page ? (BATCH_TOKENS + page - 1) / page * page : BATCH_TOKENS);
+                         page ? plan_round_up(BATCH_TOKENS, page) : BATCH_TOKENS);
         else
                 snprintf(text, size, "%s", word);
 }

@@ -321,6 +321,22 @@ static json_t *describe_page(const struct plan *plan)
                 plan->model.state == PLAN_STATE_NONE ? "" : cache_mode(plan));
 }
 
+static void describe_gpu(struct plan *plan)
+{
+        uint64_t sm = json_u64(plan->gpu, "sm");
+        json_t *gpu = json_null();
+
+        if (plan->gpu)
+                gpu = json_pack("{s:s, s:I, s:o, s:I, s:O, s:s, s:s}", "name",
+                                json_text(plan->gpu, "name"), "number", (json_int_t)plan->n_gpus,
+                                "sm", sm ? json_integer((json_int_t)sm) : json_null(),
+                                "memory_bytes", (json_int_t)json_u64(plan->gpu, "memory_bytes"),
+                                "formats", json_object_get(plan->gpu, "formats"), "link",
+                                json_text(plan->gpu, "link"), "source",
+                                json_text(plan->gpu, "source"));
+        json_object_set_new(plan->document, "gpu", gpu);
+}
+
 static void describe_model(struct plan *plan)
 {
         const struct plan_model *model = &plan->model;
@@ -380,18 +396,13 @@ struct plan *plan_free(struct plan *plan)
         return NULL;
 }
 
-static void plan_freep(struct plan **plan)
-{
-        plan_free(*plan);
-}
-
 /* A part that is not there could not be allocated. */
 static int check_parts(const struct plan *plan, struct why *why)
 {
         static const char *const parts[] = {
-                "class",        "decided_by", "doubt", "model",       "page_tokens", "page",
-                "groups",       "packed",     "users", "parallelism", "hardware",    "parsers",
-                "chunk_tokens", "tails",      "flags", "kvtierd",     "unknown",
+                "class",   "decided_by",   "doubt",  "gpu",   "model",       "page_tokens",
+                "page",    "groups",       "packed", "users", "parallelism", "hardware",
+                "parsers", "chunk_tokens", "tails",  "flags", "kvtierd",     "unknown",
         };
 
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -434,6 +445,7 @@ int plan_new(const json_t *knowledge, const json_t *config, const struct plan_op
         }
         add_plan_facts(plan);
         add_size_unknowns(plan);
+        describe_gpu(plan);
         describe_model(plan);
         describe_sizes(plan);
         plan_fit(plan);

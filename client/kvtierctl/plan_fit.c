@@ -16,15 +16,10 @@
 
 static const uint64_t default_prompts[] = {1000, 8000, 32000};
 
-static uint64_t up(uint64_t value, uint64_t multiple)
-{
-        return multiple ? (value + multiple - 1) / multiple * multiple : 0;
-}
-
 /* The smallest chunk that is worth an object, then twice and four times that. */
 static uint64_t chunk_of(const struct plan *plan, unsigned i)
 {
-        return up(CHUNK_TOKENS_LEAST, plan->sizes.page_tokens) << i;
+        return plan_round_up(CHUNK_TOKENS_LEAST, plan->sizes.page_tokens) << i;
 }
 
 static void add_tail(json_t *tails, uint64_t chunk, uint64_t prompt)
@@ -61,11 +56,12 @@ static void fit_chunks(struct plan *plan)
 static uint64_t rank_session_bytes(const struct plan *plan)
 {
         const struct plan_sizes *sizes = &plan->sizes;
-        uint64_t tokens = up(plan->options.context_tokens, sizes->page_tokens);
+        uint64_t tokens = plan_round_up(plan->options.context_tokens, sizes->page_tokens);
         uint64_t state = sizes->state_bytes;
 
         if (sizes->page_bytes > sizes->layer_state_bytes)
-                state = up(plan->model.state_layers * sizes->page_bytes, plan->options.pp) /
+                state = plan_round_up(plan->model.state_layers * sizes->page_bytes,
+                                      plan->options.pp) /
                         plan->options.pp;
         if (!tokens)
                 tokens = plan->options.context_tokens;

@@ -230,6 +230,9 @@ void plan_flags_apply(const struct plan_flags *flags, struct plan_options *optio
         const json_t *entry;
         size_t i;
 
+        /* LMCache serves an engine that it does not tell of. */
+        if (!strcmp(flags->engine, "lmcache"))
+                return;
         options->tp = options->dp = options->pp = 1;
         options->ep = options->draft_tokens = options->block_size = 0;
         options->kv_dtype = options->state_dtype = options->cache_mode = NULL;

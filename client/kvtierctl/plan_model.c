@@ -6,6 +6,7 @@
 #include "client/kvtierctl/command.h"
 #include "client/kvtierctl/plan.h"
 #include "client/kvtierctl/plan_knowledge.h"
+#include "client/kvtierctl/table.h"
 
 /* Bounds with which no product of dimensions overflows. */
 #define DIMENSION_MAX UINT64_C(65536)
@@ -135,11 +136,6 @@ static int read_numbers(const struct reading *reading)
         return 0;
 }
 
-static bool has(uint64_t number)
-{
-        return number && number != PLAN_ABSENT;
-}
-
 /* Fields that say "something is there": not null, not 0, not false, not empty. */
 static bool says_yes(const json_t *value)
 {
@@ -236,7 +232,7 @@ static int check_length(const struct reading *reading, const char *path, size_t 
 {
         struct plan_model *model = &reading->plan->model;
 
-        if (!has(model->layers))
+        if (!plan_has(model->layers))
                 model->layers = n;
         if (n >= model->layers && n <= LAYERS_MAX)
                 return 0;
@@ -301,7 +297,7 @@ static int count_alike(const struct reading *reading)
         } else if (json_is_array(listed)) {
                 model->full_layers = json_array_size(listed);
                 model->state_layers = model->layers - model->full_layers;
-        } else if (has(model->full_interval)) {
+        } else if (plan_has(model->full_interval)) {
                 model->full_layers = model->layers / model->full_interval;
                 model->state_layers = model->layers - model->full_layers;
         } else if (model->state != PLAN_STATE_NONE || model->is_compressed) {
@@ -310,7 +306,7 @@ static int count_alike(const struct reading *reading)
                                                 "recurrent and which attention (layer_types)");
         } else {
                 model->full_layers = model->layers;
-                if (has(model->window) && !json_is_false(use_window))
+                if (plan_has(model->window) && !json_is_false(use_window))
                         plan_add_unknown(reading->plan,
                                          "window: sliding_window is %llu, but not which layers "
                                          "have it: all are counted as full attention",
@@ -357,11 +353,11 @@ static int count_layers(const struct reading *reading)
                 r = count_ratios(reading, ratios);
         else if (words && strcmp(json_text(model->row, "every_layer"), "both"))
                 r = count_words(reading, path, words);
-        else if (has(model->layers))
+        else if (plan_has(model->layers))
                 r = count_alike(reading);
         if (r < 0)
                 return r;
-        if (!has(model->layers)) {
+        if (!plan_has(model->layers)) {
                 why_set(reading->why, "num_hidden_layers is missing: without the number of layers "
                                       "nothing can be sized");
                 return err_raise(-EINVAL);
@@ -379,27 +375,27 @@ static int derive_heads(const struct reading *reading)
 {
         struct plan_model *model = &reading->plan->model;
 
-        if (!has(model->heads) && !has(model->kv_heads)) {
+        if (!plan_has(model->heads) && !plan_has(model->kv_heads)) {
                 why_set(reading->why,
                         "num_attention_heads and num_key_value_heads are missing, and "
                         "kv_lora_rank too: this is no configuration of a language "
                         "model, or only a part of one");
                 return err_raise(-EINVAL);
         }
-        if (!has(model->kv_heads)) {
+        if (!plan_has(model->kv_heads)) {
                 model->kv_heads = model->heads;
                 plan_add_unknown(reading->plan, "num_key_value_heads: not in the configuration; as "
                                                 "many as query heads, transformers' default");
         }
-        if (!has(model->head_dim) && has(model->heads) && has(model->hidden) &&
+        if (!plan_has(model->head_dim) && plan_has(model->heads) && plan_has(model->hidden) &&
             model->hidden % model->heads == 0 && model->hidden / model->heads <= DIMENSION_MAX)
                 model->head_dim = model->hidden / model->heads;
-        if (!has(model->head_dim)) {
+        if (!plan_has(model->head_dim)) {
                 why_set(reading->why, "head_dim is missing, and hidden_size with "
                                       "num_attention_heads does not give it");
                 return err_raise(-EINVAL);
         }
-        if (!has(model->value_head_dim))
+        if (!plan_has(model->value_head_dim))
                 model->value_head_dim = model->head_dim;
         plan_add_fact(reading->plan, "heads");
         if (model->kv_heads == 1)
@@ -498,6 +494,33 @@ static int classify(const struct reading *reading)
         return 0;
 }
 
+static void show_layers(const struct reading *reading)
+{
+        const struct plan_model *model = &reading->plan->model;
+        const struct {
+                const char *what;
+                uint64_t n;
+        } kinds[] = {
+                {"full attention", model->full_layers},
+                {"window", model->window_layers},
+                {"recurrent", model->state_layers},
+                {"compressed by 4", model->ratio4_layers},
+                {"compressed by 128", model->ratio128_layers},
+        };
+        char text[256];
+        size_t used = 0;
+
+        text_append(text, sizeof(text), &used, "%llu:", (unsigned long long)model->layers);
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+                if (kinds[i].n)
+                        text_append(text, sizeof(text), &used, " %llu %s",
+                                    (unsigned long long)kinds[i].n, kinds[i].what);
+        json_array_append_new(reading->decided_by,
+                              json_pack("{s:s, s:s, s:s, s:s}", "field", "layers", "value", text,
+                                        "means", "what each kind keeps is under groups", "source",
+                                        "the configuration"));
+}
+
 static void add_layer_facts(const struct reading *reading)
 {
         struct plan_model *model = &reading->plan->model;
@@ -512,15 +535,7 @@ static void add_layer_facts(const struct reading *reading)
         if (model->window_layers)
                 plan_add_fact(reading->plan, "window");
         if (model->layers_known)
-                json_array_append_new(
-                        reading->decided_by,
-                        json_pack("{s:s, s:o, s:s, s:s}", "field", "layers", "value",
-                                  json_sprintf("%llu of %llu full attention, %llu recurrent",
-                                               (unsigned long long)model->full_layers,
-                                               (unsigned long long)model->layers,
-                                               (unsigned long long)model->state_layers),
-                                  "means", "KV grows in the attention layers only", "source",
-                                  "the configuration"));
+                show_layers(reading);
 }
 
 static void add_weight_fact(const struct reading *reading)

@@ -15,6 +15,12 @@
 
 struct plan;
 
+/* Whether a field is there and not 0. */
+static inline bool plan_has(uint64_t number)
+{
+        return number && number != PLAN_ABSENT;
+}
+
 enum plan_state {
         PLAN_STATE_NONE,
         PLAN_STATE_GDN,

@@ -78,6 +78,9 @@ static void print_sizes(const struct plan *plan)
         printf("  KV            %s bytes a token (%s a layer)\n",
                count_or_unknown(part(plan, "kv_bytes_per_token")),
                text_count(json_u64(page, "attention_bytes")));
+        if (plan->sizes.kv_copies > 1)
+                printf("  copies        %s ranks of TP hold the same KV\n",
+                       text_count(plan->sizes.kv_copies));
         if (!json_u64(part(plan, "page"), "state_bytes"))
                 return;
         printf("  state         %s bytes (%s a layer: conv %s, ssm %s), worth %s tokens of KV\n",
@@ -147,8 +150,8 @@ static void print_users(const struct plan *plan)
                count_or_unknown(json_object_get(users, "gpu")),
                bytes_or_unknown(json_object_get(users, "weight_bytes")),
                count_or_unknown(json_object_get(users, "gpu_at_most")));
-        printf("  host memory   %s warm\n", count_or_unknown(json_object_get(users, "host")));
-        printf("  NVMe          %s warm\n", count_or_unknown(json_object_get(users, "nvme")));
+        printf("  warm in host  %s\n", count_or_unknown(json_object_get(users, "host")));
+        printf("  warm in NVMe  %s\n", count_or_unknown(json_object_get(users, "nvme")));
 }
 
 /* ---- advice ---- */
@@ -165,10 +168,15 @@ static void print_parallelism(const struct plan *plan)
 
 static void print_hardware(const struct plan *plan)
 {
-        const json_t *check;
+        const json_t *gpu = part(plan, "gpu"), *check;
         size_t i;
 
-        if (json_array_size(part(plan, "hardware")))
+        if (json_is_object(gpu))
+                printf("\nHardware: %s x %s (compute capability %s), %s each, %s\n",
+                       text_count(json_u64(gpu, "number")), json_text(gpu, "name"),
+                       count_or_unknown(json_object_get(gpu, "sm")),
+                       text_bytes(json_u64(gpu, "memory_bytes")), json_text(gpu, "link"));
+        else if (json_array_size(part(plan, "hardware")))
                 printf("\nHardware\n");
         json_array_foreach(part(plan, "hardware"), i, check) print_wrapped(
                 json_text(check, "why"), 6,

@@ -24,9 +24,9 @@
 #define TOKEN_BYTES_MAX   (UINT64_C(1) << 24)
 #define SESSION_BYTES_MAX (UINT64_C(1) << 42)
 
-static uint64_t up(uint64_t value, uint64_t multiple)
+uint64_t plan_round_up(uint64_t value, uint64_t multiple)
 {
-        return (value + multiple - 1) / multiple * multiple;
+        return multiple ? (value + multiple - 1) / multiple * multiple : 0;
 }
 
 /* A product that is beyond any limit when it overflows. */
@@ -40,7 +40,7 @@ static uint64_t times(uint64_t a, uint64_t b)
 /* Of @elements; part of a byte counts as one. */
 static uint64_t bytes_of(uint64_t elements, uint64_t sixteenths)
 {
-        return up(elements * sixteenths, 16) / 16;
+        return plan_round_up(elements * sixteenths, 16) / 16;
 }
 
 static uint64_t greatest_divisor(uint64_t a, uint64_t b)
@@ -70,11 +70,6 @@ uint64_t plan_dtype_sixteenths(const char *dtype)
                 if (!strcmp(dtypes[i].name, dtype))
                         return dtypes[i].sixteenths;
         return 0;
-}
-
-static bool has(uint64_t number)
-{
-        return number && number != PLAN_ABSENT;
 }
 
 /* What a formula needs, and under which name configurations have it. */
@@ -174,10 +169,10 @@ static int size_heads(const struct plan_model *model, const struct plan_shape *s
 /* An indexer keeps keys in fp8 with their scales, whatever the KV has. */
 static void size_index(const struct plan_model *model, struct plan_sizes *sizes)
 {
-        if (!model->has_index || !has(model->index_dim))
+        if (!model->has_index || !plan_has(model->index_dim))
                 return;
-        sizes->index_bytes = model->index_dim +
-                             up(model->index_dim, SCALE_ELEMENTS) / SCALE_ELEMENTS * SCALE_BYTES;
+        sizes->index_bytes = model->index_dim + plan_round_up(model->index_dim, SCALE_ELEMENTS) /
+                                                        SCALE_ELEMENTS * SCALE_BYTES;
 }
 
 /* ---- states ---- */
@@ -242,7 +237,7 @@ static int shape_mamba2(const struct plan_model *model, uint64_t tp, struct stat
                 return r;
         /* Groups that TP does not divide are copied, so that each rank has one. */
         if (groups % tp)
-                groups = groups > tp ? up(groups, tp) : tp;
+                groups = groups > tp ? plan_round_up(groups, tp) : tp;
         shape->conv_width =
                 model->mamba_heads * model->mamba_head_dim + 2 * groups * model->mamba_state;
         shape->ssm_elements = model->mamba_heads * model->mamba_head_dim * model->mamba_state;
@@ -292,14 +287,15 @@ static void size_page(const struct plan_model *model, const struct plan_shape *s
         if (model->is_latent && kernel < MLA_HYBRID_TOKENS)
                 kernel = MLA_HYBRID_TOKENS;
         sizes->kernel_tokens = kernel;
-        tokens = up(sizes->layer_state_bytes, kernel * sizes->attention_bytes) /
+        tokens = plan_round_up(sizes->layer_state_bytes, kernel * sizes->attention_bytes) /
                  sizes->attention_bytes;
         if (shape->cache_mode == PLAN_CACHE_ALL) {
-                chunk = has(model->mamba_chunk) ? model->mamba_chunk : CHUNK_TOKENS;
+                chunk = plan_has(model->mamba_chunk) ? model->mamba_chunk : CHUNK_TOKENS;
                 chunk = chunk / greatest_divisor(chunk, kernel) * kernel;
-                tokens = up(up(sizes->layer_state_bytes, sizes->attention_bytes) /
-                                    sizes->attention_bytes,
-                            chunk);
+                tokens = plan_round_up(
+                        plan_round_up(sizes->layer_state_bytes, sizes->attention_bytes) /
+                                sizes->attention_bytes,
+                        chunk);
         }
         sizes->page_tokens = tokens > shape->block_size ? tokens : shape->block_size;
         sizes->page_bytes = times(sizes->page_tokens, sizes->attention_bytes);
@@ -328,7 +324,7 @@ static void add_group(struct plan_sizes *sizes, const struct plan_group *group)
 
 static uint64_t group_count(uint64_t layers, uint64_t size)
 {
-        return size ? (layers + size - 1) / size : 0;
+        return size ? plan_round_up(layers, size) / size : 0;
 }
 
 /*
@@ -359,7 +355,7 @@ static uint64_t window_blocks(uint64_t window, uint64_t block)
 
 static void list_groups(const struct plan_model *model, struct plan_sizes *sizes)
 {
-        uint64_t pool = has(model->index_kpool) ? model->index_kpool : 1;
+        uint64_t pool = plan_has(model->index_kpool) ? model->index_kpool : 1;
         uint64_t block = sizes->page_tokens;
 
         add_group(sizes, &(struct plan_group){.name = model->is_latent ? "latent" : "attention",
@@ -378,13 +374,13 @@ static void list_groups(const struct plan_model *model, struct plan_sizes *sizes
                                               .layers = pool > 1 ? model->index_layers : 0,
                                               .block_tokens = pool,
                                               .is_scratch = true});
-        add_group(sizes,
-                  &(struct plan_group){.name = "window",
-                                       .kind = "window",
-                                       .layers = model->window_layers,
-                                       .block_tokens = block,
-                                       .page_bytes = sizes->page_bytes,
-                                       .window_tokens = has(model->window) ? model->window : 0});
+        add_group(sizes, &(struct plan_group){.name = "window",
+                                              .kind = "window",
+                                              .layers = model->window_layers,
+                                              .block_tokens = block,
+                                              .page_bytes = sizes->page_bytes,
+                                              .window_tokens =
+                                                      plan_has(model->window) ? model->window : 0});
         add_group(sizes, &(struct plan_group){.name = "state",
                                               .kind = "state",
                                               .layers = model->state_layers,
@@ -399,18 +395,18 @@ static void list_groups(const struct plan_model *model, struct plan_sizes *sizes
 static void sum_up(const struct plan_model *model, const struct plan_shape *shape,
                    struct plan_sizes *sizes)
 {
-        uint64_t pool = has(model->index_kpool) ? model->index_kpool : 1;
-        uint64_t window = has(model->window) ? model->window : 0;
+        uint64_t pool = plan_has(model->index_kpool) ? model->index_kpool : 1;
+        uint64_t window = plan_has(model->window) ? model->window : 0;
 
         sizes->kv_bytes_per_token = model->full_layers * sizes->attention_bytes +
                                     model->index_layers * sizes->index_bytes / pool;
         sizes->state_bytes = model->state_layers * sizes->layer_state_bytes;
         sizes->window_bytes = times(times(model->window_layers, sizes->page_bytes),
                                     window_blocks(window, sizes->page_tokens));
-        sizes->kv_bytes_per_token = up(sizes->kv_bytes_per_token, shape->pp) / shape->pp;
-        sizes->state_bytes = up(sizes->state_bytes, shape->pp) / shape->pp;
+        sizes->kv_bytes_per_token = plan_round_up(sizes->kv_bytes_per_token, shape->pp) / shape->pp;
+        sizes->state_bytes = plan_round_up(sizes->state_bytes, shape->pp) / shape->pp;
         if (sizes->window_bytes != UINT64_MAX)
-                sizes->window_bytes = up(sizes->window_bytes, shape->pp) / shape->pp;
+                sizes->window_bytes = plan_round_up(sizes->window_bytes, shape->pp) / shape->pp;
         sizes->is_replicated = sizes->kv_copies > 1;
 }
 
@@ -431,21 +427,25 @@ static void list_v4(const struct plan_model *model, struct plan_sizes *sizes)
         uint64_t index_state4 = 4 * 2 * 2 * 4 * model->index_dim;
         uint64_t state128 = UINT64_C(8) * 2 * 4 * model->head_dim;
 
-        add_group(sizes, &(struct plan_group){"compressed by 4", "compressed", c4, 256,
-                                              up(V4_BLOCK_TOKENS / 4 * slot, SLOT_ALIGN)});
-        add_group(sizes, &(struct plan_group){"index", "index", c4, 256,
-                                              up(V4_BLOCK_TOKENS / 4 * index, SLOT_ALIGN)});
-        add_group(sizes, &(struct plan_group){"compressed by 128", "compressed", c128, 256,
-                                              up(V4_BLOCK_TOKENS / 128 * slot, SLOT_ALIGN)});
+        add_group(sizes,
+                  &(struct plan_group){"compressed by 4", "compressed", c4, 256,
+                                       plan_round_up(V4_BLOCK_TOKENS / 4 * slot, SLOT_ALIGN)});
+        add_group(sizes,
+                  &(struct plan_group){"index", "index", c4, 256,
+                                       plan_round_up(V4_BLOCK_TOKENS / 4 * index, SLOT_ALIGN)});
+        add_group(sizes,
+                  &(struct plan_group){"compressed by 128", "compressed", c128, 256,
+                                       plan_round_up(V4_BLOCK_TOKENS / 128 * slot, SLOT_ALIGN)});
         add_group(sizes,
                   &(struct plan_group){"window", "window", model->window_layers, V4_WINDOW_TOKENS,
-                                       up(V4_WINDOW_TOKENS * slot, SLOT_ALIGN), model->window});
+                                       plan_round_up(V4_WINDOW_TOKENS * slot, SLOT_ALIGN),
+                                       model->window});
         add_group(sizes, &(struct plan_group){"compressor by 4", "window", c4, 4,
-                                              up(state4, SLOT_ALIGN), 8});
+                                              plan_round_up(state4, SLOT_ALIGN), 8});
         add_group(sizes, &(struct plan_group){"index compressor", "window", c4, 4,
-                                              up(index_state4, SLOT_ALIGN), 8});
+                                              plan_round_up(index_state4, SLOT_ALIGN), 8});
         add_group(sizes, &(struct plan_group){"compressor by 128", "window", c128, 8,
-                                              up(state128, SLOT_ALIGN), 128});
+                                              plan_round_up(state128, SLOT_ALIGN), 128});
 }
 
 /* A block of the packed pool has room for the full group; windows are dealt out into it. */
@@ -465,9 +465,10 @@ static void sum_v4(const struct plan_shape *shape, struct plan_sizes *sizes)
         sizes->page_tokens = V4_BLOCK_TOKENS;
         sizes->page_bytes = sizes->stride_bytes;
         sizes->kv_bytes_per_token =
-                up(up(sizes->stride_bytes, V4_BLOCK_TOKENS) / V4_BLOCK_TOKENS, shape->pp) /
+                plan_round_up(plan_round_up(sizes->stride_bytes, V4_BLOCK_TOKENS) / V4_BLOCK_TOKENS,
+                              shape->pp) /
                 shape->pp;
-        sizes->window_bytes = up(windows, shape->pp) / shape->pp;
+        sizes->window_bytes = plan_round_up(windows, shape->pp) / shape->pp;
         sizes->kv_copies = shape->tp;
         sizes->is_replicated = shape->tp > 1;
 }
@@ -497,7 +498,8 @@ static int size_v4(const struct plan_model *model, const struct plan_shape *shap
         sum_v4(shape, sizes);
         /* The full group, both compressors, and windows over as many groups as they fill. */
         sizes->n_packed = 3 + group_count(model->window_layers *
-                                                  up(V4_WINDOW_TOKENS * v4_slot(model), SLOT_ALIGN),
+                                                  plan_round_up(V4_WINDOW_TOKENS * v4_slot(model),
+                                                                SLOT_ALIGN),
                                           sizes->stride_bytes);
         return 0;
 }

@@ -72,6 +72,9 @@ struct plan_sizes {
 int plan_size_compute(const struct plan_model *model, const struct plan_shape *shape,
                       struct plan_sizes *ret_sizes, struct why *why);
 
+/* The next multiple; 0 when @multiple is. */
+uint64_t plan_round_up(uint64_t value, uint64_t multiple);
+
 /*
  * Sixteenths of a byte that an element takes, so that NVFP4 with its scales (4.5 bits) is whole;
  * 0 for a name that is not known.

@@ -114,7 +114,8 @@ class Plan(Folder):
         self.assertEqual((plan["class"], plan["kv_bytes_per_token"]), ("gqa", 192512 // 4))
         self.assertIn("qwen3_moe: gqa", text)
         self.assertIn("48,128 bytes a token", text)
-        self.assertIn(f"{plan['users']['host']} warm", text)
+        self.assertRegex(text, rf"warm in host +{plan['users']['host']}\n")
+        self.assertIn("4 x H200 (compute capability 90)", text)
         for entry in plan["unknown"]:
             self.assertIn(entry.split(" ")[0], text)
 

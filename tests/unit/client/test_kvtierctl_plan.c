@@ -22,11 +22,6 @@
 /* Loaded once, before Check forks. */
 static json_t *knowledge, *configs, *sizes, *plans, *audits, *errors;
 
-static void plan_freep(struct plan **plan)
-{
-        plan_free(*plan);
-}
-
 static json_t *load(const char *name)
 {
         char path[1024];
