@@ -20,21 +20,16 @@
 #define V4_BLOCK_TOKENS  256u
 #define V4_WINDOW_TOKENS 64u
 
-/* With these, and as many ranks as a plan has at most, no product of bytes overflows. */
+/*
+ * With these, the bounds of plan_model.c, and as many ranks as a plan has at most, no product of
+ * bytes overflows, but those of a layer that is itself beyond the first.
+ */
 #define TOKEN_BYTES_MAX   (UINT64_C(1) << 24)
 #define SESSION_BYTES_MAX (UINT64_C(1) << 42)
 
 uint64_t plan_round_up(uint64_t value, uint64_t multiple)
 {
         return multiple ? (value + multiple - 1) / multiple * multiple : 0;
-}
-
-/* A product that is beyond any limit when it overflows. */
-static uint64_t times(uint64_t a, uint64_t b)
-{
-        uint64_t product;
-
-        return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
 
 /* Of @elements; part of a byte counts as one. */
@@ -298,7 +293,7 @@ static void size_page(const struct plan_model *model, const struct plan_shape *s
                         chunk);
         }
         sizes->page_tokens = tokens > shape->block_size ? tokens : shape->block_size;
-        sizes->page_bytes = times(sizes->page_tokens, sizes->attention_bytes);
+        sizes->page_bytes = sizes->page_tokens * sizes->attention_bytes;
 }
 
 /* Attention alone: the block of its kernels, unless the user forces another. */
@@ -401,12 +396,11 @@ static void sum_up(const struct plan_model *model, const struct plan_shape *shap
         sizes->kv_bytes_per_token = model->full_layers * sizes->attention_bytes +
                                     model->index_layers * sizes->index_bytes / pool;
         sizes->state_bytes = model->state_layers * sizes->layer_state_bytes;
-        sizes->window_bytes = times(times(model->window_layers, sizes->page_bytes),
-                                    window_blocks(window, sizes->page_tokens));
+        sizes->window_bytes = model->window_layers * sizes->page_bytes *
+                              window_blocks(window, sizes->page_tokens);
         sizes->kv_bytes_per_token = plan_round_up(sizes->kv_bytes_per_token, shape->pp) / shape->pp;
         sizes->state_bytes = plan_round_up(sizes->state_bytes, shape->pp) / shape->pp;
-        if (sizes->window_bytes != UINT64_MAX)
-                sizes->window_bytes = plan_round_up(sizes->window_bytes, shape->pp) / shape->pp;
+        sizes->window_bytes = plan_round_up(sizes->window_bytes, shape->pp) / shape->pp;
         sizes->is_replicated = sizes->kv_copies > 1;
 }
 
@@ -459,8 +453,8 @@ static void sum_v4(const struct plan_shape *shape, struct plan_sizes *sizes)
                 if (!group->window_tokens)
                         sizes->stride_bytes += group->layers * group->page_bytes;
                 else
-                        windows += times(group->layers * group->page_bytes,
-                                         window_blocks(group->window_tokens, group->block_tokens));
+                        windows += group->layers * group->page_bytes *
+                                   window_blocks(group->window_tokens, group->block_tokens);
         }
         sizes->page_tokens = V4_BLOCK_TOKENS;
         sizes->page_bytes = sizes->stride_bytes;
