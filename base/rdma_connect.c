@@ -38,13 +38,11 @@ static int post_slots(struct rdma_connection *connection)
 
 static int create_cq(struct rdma_connection *connection)
 {
-        struct rdma_device *device = connection->device;
         int n = (int)(connection->n_slots + connection->n_send_max);
 
-        connection->cq = ibv_create_cq(device->context, n, NULL, device->channel, 0);
+        connection->cq = rdma_cq_new(connection->port, connection->device, n);
         if (!connection->cq)
                 return err_raise(-errno);
-        rdma_count(connection->port, completion_queues, 1);
         return ibv_req_notify_cq(connection->cq, 0) ? err_raise(-EIO) : 0;
 }
 
@@ -102,9 +100,8 @@ void rdma_connection_destroy_queues(struct rdma_connection *connection)
                 rdma_count(port, queue_pairs, -1);
         }
         if (connection->cq) {
-                ibv_destroy_cq(connection->cq);
+                rdma_cq_put(connection->device, connection->cq);
                 connection->cq = NULL;
-                rdma_count(port, completion_queues, -1);
         }
         if (connection->mr) {
                 ibv_dereg_mr(connection->mr);

@@ -18,6 +18,15 @@ static int set_nonblocking(int fd)
         return 0;
 }
 
+/* Free, and no event is read any more. */
+static void cq_free(struct rdma_port *port, struct rdma_cq *cq)
+{
+        LIST_REMOVE(cq, link);
+        ibv_destroy_cq(cq->cq);
+        rdma_count(port, completion_queues, -1);
+        free(cq);
+}
+
 static void device_close(struct rdma_port *port, struct rdma_device *device)
 {
         while (!LIST_EMPTY(&device->windows)) {
@@ -26,6 +35,8 @@ static void device_close(struct rdma_port *port, struct rdma_device *device)
                 LIST_REMOVE(window, link);
                 rdma_window_free(port, window);
         }
+        while (!LIST_EMPTY(&device->cqs))
+                cq_free(port, LIST_FIRST(&device->cqs));
         if (device->channel)
                 ibv_destroy_comp_channel(device->channel);
         if (device->pd)
@@ -41,6 +52,7 @@ static int device_open(struct rdma_device *device, struct ibv_context *context)
 
         *device = (struct rdma_device){.context = context};
         LIST_INIT(&device->windows);
+        LIST_INIT(&device->cqs);
         r = ibv_query_device(context, &device->attr);
         if (r)
                 return err_raise(-abs(r));
@@ -178,4 +190,34 @@ void rdma_window_free(struct rdma_port *port, struct rdma_window *window)
         ibv_dealloc_mw(window->mw);
         rdma_count(port, windows, -1);
         free(window);
+}
+
+struct ibv_cq *rdma_cq_new(struct rdma_port *port, struct rdma_device *device, int n)
+{
+        struct rdma_cq *cq = LIST_FIRST(&device->cqs);
+
+        if (cq) {
+                LIST_REMOVE(cq, link);
+                return cq->cq;
+        }
+        cq = calloc(1, sizeof(*cq));
+        if (!cq)
+                return NULL;
+        cq->cq = ibv_create_cq(device->context, n, cq, device->channel, 0);
+        if (!cq->cq) {
+                free(cq);
+                return NULL;
+        }
+        rdma_count(port, completion_queues, 1);
+        return cq->cq;
+}
+
+void rdma_cq_put(struct rdma_device *device, struct ibv_cq *cq)
+{
+        struct rdma_cq *own = cq->cq_context;
+        struct ibv_wc ignored[32];
+
+        while (ibv_poll_cq(cq, 32, ignored) > 0)
+                ;
+        LIST_INSERT_HEAD(&device->cqs, own, link);
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The devices of a port, and their memory windows. Inside the transport; helper thread, but
- * for open and close.
+ * The devices of a port, their memory windows and completion queues. Inside the transport; helper
+ * thread, but for open and close.
+ *
+ * A completion queue lives as long as its device is open: the event of one that has been destroyed
+ * may come late (soft-RoCE until Linux 6.2), and libibverbs looks into the queue that it names.
  */
 #pragma once
 
@@ -23,6 +26,13 @@ struct rdma_window {
 };
 LIST_HEAD(rdma_window_list, rdma_window);
 
+/* Its queue has it for a context. */
+struct rdma_cq {
+        struct ibv_cq *cq;
+        LIST_ENTRY(rdma_cq) link; /* while it is free */
+};
+LIST_HEAD(rdma_cq_list, rdma_cq);
+
 struct rdma_device {
         struct ibv_context *context;
         struct ibv_pd *pd;
@@ -33,6 +43,7 @@ struct rdma_device {
         _Atomic bool is_gone;            /* for good: removed, or reset; the helper sets it */
         struct rdma_window_list windows; /* helper: bound to nothing, for the next grant */
         uint32_t n_windows;
+        struct rdma_cq_list cqs; /* helper: empty, for the next connection */
 };
 
 /* 0, RDMA_E_ABSENT or negative. */
@@ -46,3 +57,7 @@ void rdma_window_put(struct rdma_port *port, struct rdma_device *device,
                      struct rdma_window *window);
 /* Ends what it may be bound to. */
 void rdma_window_free(struct rdma_port *port, struct rdma_window *window);
+/* For @n completions, like all of the port. NULL, with errno. It may ring for nothing. */
+struct ibv_cq *rdma_cq_new(struct rdma_port *port, struct rdma_device *device, int n);
+/* Its queue pair has gone: for the next connection. */
+void rdma_cq_put(struct rdma_device *device, struct ibv_cq *cq);

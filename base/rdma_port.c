@@ -52,7 +52,7 @@ static void take_cm_events(struct rdma_port *port)
                 take_cm_event(port, event);
 }
 
-/* Looked up: a queue that a device did not let go may still ring for a connection that has gone. */
+/* Looked up: a queue may still ring for a connection that has gone. */
 static struct rdma_connection *find_connection(struct rdma_port *port, const struct ibv_cq *cq)
 {
         struct rdma_connection *connection;

@@ -108,6 +108,9 @@ static int poll_once(struct rdma_connection *connection)
         if (n < 0)
                 rdma_connection_break(connection, RDMA_END_DEVICE, "polling a completion queue");
         for (int i = 0; i < n && connection->state != RDMA_CONNECTION_BROKEN; i++) {
+                /* The queue was another connection's before, whose queue pair has gone. */
+                if (completions[i].qp_num != connection->id->qp->qp_num)
+                        continue;
                 if (completions[i].status == IBV_WC_SUCCESS)
                         take_success(connection, &completions[i]);
                 else
