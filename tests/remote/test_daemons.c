@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Daemons that share a pool, and what may happen to it behind their backs. */
+/* Daemons that share a pool, and what may happen to it: behind their backs, or out of reach. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -392,11 +392,102 @@ START_TEST(what_a_dead_node_left_is_collected_by_one_of_two)
 }
 END_TEST
 
+/* ---- a pool that is out of reach ---- */
+
+#define DEADLINE_MS 1000u
+
+static void signal_osds(const char *name)
+{
+        cluster_shell("kill -%s $(cat run/osd.*.pid)", name);
+}
+
+/* In the process of the suite, so that a test that fails leaves nobody a stopped cluster. */
+static void let_osds_go_on(void)
+{
+        signal_osds("CONT");
+}
+
+static bool is_breaker_open(struct node *node)
+{
+        return daemon_number(&node->fixture, "remote.breaker_open");
+}
+
+/* None of the loads may wait for the pool. */
+static void expect_local_hits(struct node *node, uint64_t first, uint64_t n)
+{
+        for (uint64_t i = first; i < first + n; i++) {
+                uint64_t began = daemon_now_ms();
+
+                ck_assert_int_eq(flow_get(node->session, i, 0, 0, NULL), KVT_OK);
+                ck_assert_uint_lt(daemon_now_ms() - began, DEADLINE_MS);
+        }
+}
+
+/* New objects, which go to host memory, until the pool is taken for out of reach. */
+static uint64_t put_until_breaker_opens(struct node *node, uint64_t first)
+{
+        uint64_t n = 0, deadline = daemon_now_ms() + DAEMON_PATIENCE_MS;
+
+        while (!is_breaker_open(node)) {
+                ck_assert_uint_lt(daemon_now_ms(), deadline);
+                if (n < N_OBJECTS)
+                        put_some(node, first + n++, 1);
+                daemon_pause();
+        }
+        return n;
+}
+
+/* What is stored meanwhile is held here, and the pool's tier does not take it. */
+static void expect_stores_refused(struct node *node, uint64_t first, uint64_t n)
+{
+        const char *refused = "remote.refused_writes";
+        uint64_t n_in_pool = daemon_number(&node->fixture, "remote.objects");
+        uint64_t deadline = daemon_now_ms() + DAEMON_PATIENCE_MS;
+
+        put_some(node, first, n);
+        while (!daemon_number(&node->fixture, refused)) {
+                ck_assert_msg(daemon_now_ms() < deadline, "no store was refused");
+                daemon_pause();
+        }
+        ck_assert(is_breaker_open(node));
+        ck_assert_uint_eq(daemon_number(&node->fixture, "remote.objects"), n_in_pool);
+        expect_local_hits(node, first, n);
+}
+
+START_TEST(a_stopped_pool_takes_no_stores_and_what_is_here_is_served)
+{
+        uint64_t n;
+
+        begin(ON_RADOS, 2);
+        for (uint32_t i = 0; i < 2; i++) {
+                set(&nodes[i], "pool.deadline_ms=%u", DEADLINE_MS);
+                start_node(&nodes[i]);
+        }
+        put_some(&nodes[0], 0, N_OBJECTS);
+        wait_known(&nodes[1], N_OBJECTS);
+        ck_assert_uint_eq(daemon_number(&nodes[0].fixture, "remote.refused_writes"), 0);
+        signal_osds("STOP");
+        expect_local_hits(&nodes[0], 0, N_OBJECTS);
+        n = put_until_breaker_opens(&nodes[0], 100);
+        expect_local_hits(&nodes[0], 0, N_OBJECTS);
+        expect_local_hits(&nodes[0], 100, n);
+        expect_stores_refused(&nodes[0], 200, 4);
+        ck_assert_uint_eq(get_some(&nodes[1], 0, 4), 0);
+        signal_osds("CONT");
+        for (uint32_t i = 0; i < 2; i++)
+                daemon_wait_number(&nodes[i].fixture, "remote.breaker_open", 0);
+        ck_assert_uint_eq(daemon_number(&nodes[0].fixture, "remote.breaker_opened"), 1);
+        ck_assert_uint_eq(get_some(&nodes[1], 0, N_OBJECTS), N_OBJECTS);
+        end_with_a_new_object();
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("remote/daemons");
         TCase *share = tcase_create("share"), *damage = tcase_create("damage");
-        TCase *gc = tcase_create("gc"), *all[] = {share, damage, gc};
+        TCase *gc = tcase_create("gc"), *outage = tcase_create("outage");
+        TCase *all[] = {share, damage, gc, outage};
         SRunner *runner = srunner_create(suite);
         int n_failed;
 
@@ -407,6 +498,8 @@ int main(void)
         tcase_add_loop_test(damage, of_a_shortened_bundle_nothing_wrong_is_loaded, 0, N_BACKENDS);
         tcase_add_loop_test(damage, a_lengthened_bundle_is_as_good_as_before, 0, N_BACKENDS);
         tcase_add_loop_test(damage, a_torn_journal_costs_what_it_told, 0, N_BACKENDS);
+        tcase_add_unchecked_fixture(outage, NULL, let_osds_go_on);
+        tcase_add_test(outage, a_stopped_pool_takes_no_stores_and_what_is_here_is_served);
         tcase_add_test(gc, what_a_dead_node_left_is_collected_by_one_of_two);
         for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
                 tcase_set_timeout(all[i], 90);
