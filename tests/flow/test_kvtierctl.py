@@ -128,6 +128,15 @@ class Plan(Folder):
         room = 141e9 * 0.9 - 235e9 / 4
         self.assertEqual(users["gpu"], int(room // (48128 * 32768)))
 
+    def test_kvtierd_takes_the_keys_of_a_plan(self):
+        keys = self.ask("plan", self.config, "--host=2100MiB", "--nvme=70000000")["kvtierd"]
+        self.assertEqual(keys, {"host.bytes": 2 << 30, "nvme.bytes": 69996544, "chunk_tokens": 256})
+        sets = [f"--set={key}={value}" for key, value in keys.items()]
+        run = subprocess.run([KVTIERD, "-c", "/dev/null", "--check-config", *sets,
+                              f"--set=socket.path={self.socket}", f"--set=nvme.paths={self.folder}"],
+                             capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+
     def test_an_audit_with_faults_exits_with_1(self):
         good = "vllm serve M -tp 4 --enable-expert-parallel --reasoning-parser qwen3"
         self.assertIn("keep -tp 4", self.plan(self.config, "--gpu=H200x4", "--check", good).stdout)
