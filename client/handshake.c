@@ -229,8 +229,10 @@ static void come_up(struct kvt_session *session)
         session->phase = KVT__UP;
         kvt__arenas_sweep(&session->arenas);
         kvt__session_settle(session);
-        if (session->layout)
+        if (session->layout) {
                 kvt__pin_again(session);
+                kvt__tell_again(session);
+        }
         pthread_cond_broadcast(&session->changed);
 }
 
@@ -267,10 +269,12 @@ static void on_layout(struct kvt_session *session, const struct wire_layout *mes
                 return;
         }
         use_layout(session, message->layout, &layout, &message->layout_id);
-        if (session->phase == KVT__ATTACHING)
+        if (session->phase == KVT__ATTACHING) {
                 come_up(session);
-        else
+        } else {
                 kvt__pin_again(session);
+                kvt__tell_again(session);
+        }
         pthread_cond_broadcast(&session->changed);
 }
 

@@ -315,6 +315,28 @@ KVT_API enum kvt_status kvt_session_info(struct kvt_session *session,
                                          struct kvt_session_info *ret_info);
 
 /*
+ * What only the engine knows of itself, for `kvtierctl doctor` and the daemon's metrics. Nothing
+ * depends on it. Counts are added to what was told before; those of tokens are at most
+ * prompt_tokens.
+ */
+struct kvt_told {
+        size_t size;
+        uint64_t prompts;       /* that were looked for here, each once */
+        uint64_t prompt_tokens; /* of these, without what the engine had in its own cache */
+        uint64_t tail_tokens;   /* of those: behind the last whole chunk, where nothing is found */
+        uint64_t kv_tokens;     /* of those: whose KV was here, whether a state was or not */
+        uint64_t hit_tokens;    /* of those: that could be used from here */
+        uint32_t batch_tokens;  /* the most that the engine computes in a step; 0: as before */
+        uint32_t reserved;
+};
+
+/*
+ * Returns at once. While there is no daemon, or the layout is not whole, it is kept and told
+ * later. KVT_INVALID: a count is too large.
+ */
+KVT_API enum kvt_status kvt_tell(struct kvt_session *session, const struct kvt_told *told);
+
+/*
  * An eventfd that is readable while completions are waiting. It belongs to the session;
  * poll it, do not read it. -1 in a forked child.
  */

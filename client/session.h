@@ -107,6 +107,8 @@ struct kvt_session {
         struct kvt__copier copier;
         const struct kvt__page_device *device; /* or NULL */
         struct kvt__pins pins;
+        struct kvt_told told; /* not sent yet; batch_tokens stays */
+        bool has_told;        /* ... something */
 };
 
 uint64_t kvt__now_ns(void);
@@ -135,6 +137,12 @@ bool kvt__session_may_look(struct kvt_session *session, uint64_t now);
 
 /* Tells the daemon of dead eras whose last lease has ended. */
 void kvt__session_settle(struct kvt_session *session);
+
+/* Sends what kvt_tell() has left, when it can be. Under the lock. */
+void kvt__tell_left(struct kvt_session *session);
+
+/* A new session of the daemon's: what stays true is told once more. */
+void kvt__tell_again(struct kvt_session *session);
 
 /* client/handshake.c: the thread, under the lock. */
 void kvt__handshake_start(struct kvt_session *session);

@@ -116,6 +116,17 @@ static json_t *describe_groups(const struct layout *layout, const struct layout_
         return groups;
 }
 
+static json_t *describe_told(const struct layout_entry *entry)
+{
+        static const struct layout_told nothing;
+        const struct layout_told *told = entry->use ? &entry->use->told : &nothing;
+
+        return json_pack("{s:I, s:I, s:I, s:I, s:I}", "prompts", (json_int_t)told->prompts,
+                         "prompt_tokens", (json_int_t)told->prompt_tokens, "tail_tokens",
+                         (json_int_t)told->tail_tokens, "kv_tokens", (json_int_t)told->kv_tokens,
+                         "hit_tokens", (json_int_t)told->hit_tokens);
+}
+
 /* Adds what the encoding says. */
 static void describe_meaning(json_t *object, const struct layout *layout,
                              const struct layout_entry *entry)
@@ -139,6 +150,19 @@ static json_int_t count_sessions(const struct daemon *daemon, uint16_t layout)
         TAILQ_FOREACH(session, &daemon->sessions, link)
                 n += session->layout == layout && session->state == SESSION_ATTACHED;
         return n;
+}
+
+/* The least that a session told of what its engine computes in a step; 0: none did. */
+static json_int_t least_batch(const struct daemon *daemon, uint16_t layout)
+{
+        const struct session *session;
+        uint32_t least = 0;
+
+        TAILQ_FOREACH(session, &daemon->sessions, link)
+                if (session->layout == layout && session->state == SESSION_ATTACHED &&
+                    session->batch_tokens && (!least || session->batch_tokens < least))
+                        least = session->batch_tokens;
+        return least;
 }
 
 /* ---- differences ---- */
@@ -230,6 +254,9 @@ static json_t *describe_layout(struct daemon *daemon, uint16_t number)
                                     json_integer(index_layout_domain(daemon->cache.index, number)));
         if (object && is_known) {
                 describe_meaning(object, layout, entry);
+                json_object_set_new(object, "told", describe_told(entry));
+                json_object_set_new(object, "batch_tokens",
+                                    json_integer(least_batch(daemon, number)));
                 add_comparison(object, daemon, number, layout);
         }
         return object;

@@ -265,7 +265,7 @@ static json_t *describe_session(const struct session *session)
         admin_hex(engine, session->engine_id, sizeof(session->engine_id));
         return json_pack(
                 "{s:I, s:s, s:I, s:I, s:s, s:b, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                "s:b, s:b, s:I, s:I, s:I, s:I, s:s, s:s}",
+                "s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:s, s:s}",
                 "session", (json_int_t)session->id, "state", admin_session_state(session), "pid",
                 (json_int_t)session->pid, "uid", (json_int_t)session->uid, "program",
                 session->program, "admin", !session->wants_table, "engine_id", engine, "layout",
@@ -278,7 +278,8 @@ static json_t *describe_session(const struct session *session)
                 !session->no_loads, "stores", !session->no_stores, "rank",
                 (json_int_t)session->rank, "n_ranks", (json_int_t)session->n_ranks, "shards",
                 (json_int_t)layout_span_count(&session->span), "n_shards",
-                (json_int_t)session->span.n_shards, "close_reason",
+                (json_int_t)session->span.n_shards, "batch_tokens",
+                (json_int_t)session->batch_tokens, "close_reason",
                 session->close_reason ? session->close_reason : "", "from", session->from);
 }
 

@@ -14,6 +14,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/finding.h"
 #include "daemon/handshake.h"
+#include "daemon/layout_use.h"
 #include "daemon/load.h"
 #include "daemon/mark.h"
 #include "daemon/mover.h"
@@ -162,6 +163,9 @@ void dispatch_message(struct session *session, const struct wire_header *header)
                 return;
         case WIRE_ADMIN:
                 admin_command(session, header);
+                return;
+        case WIRE_TELL:
+                layout_use_tell(session, message);
                 return;
         default:
                 session_close(session, METRICS_GARBAGE, "garbage",

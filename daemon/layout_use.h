@@ -12,6 +12,8 @@
 #include "proto/layout.h"
 
 struct layout_entry;
+struct session;
+struct wire_tell;
 
 struct layout_group_use {
         uint64_t stored;    /* objects that were committed */
@@ -21,12 +23,24 @@ struct layout_group_use {
         uint32_t spacing;   /* greatest common divisor of their boundaries, in tokens; 0: none */
 };
 
+/* What engines told of prompts that they looked for, added up. */
+struct layout_told {
+        uint64_t prompts, prompt_tokens;
+        uint64_t tail_tokens; /* behind the last whole chunk */
+        uint64_t kv_tokens;   /* whose KV was there */
+        uint64_t hit_tokens;  /* that could be used */
+};
+
 struct layout_use {
+        struct layout_told told;
         struct layout_group_use groups[LAYOUT_GROUPS_MAX];
 };
 
 /* Of @group, made when it is not there; NULL: no memory, or no such group. */
 struct layout_group_use *layout_use_group(struct layout_entry *entry, uint16_t group);
+
+/* A session with the layout says what only its engine knows. */
+void layout_use_tell(struct session *session, const struct wire_tell *tell);
 
 /* A state is going to be stored at @boundary_tokens. */
 void layout_use_note_state(struct layout_entry *entry, uint16_t group, uint32_t boundary_tokens);

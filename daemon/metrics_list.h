@@ -44,6 +44,12 @@
         X(match_hint_refused_total, COUNTER, NONE,                                                 \
           "Acquires of a boundary that was gone since the presence table showed it.")              \
         X(unaligned_tokens_total, COUNTER, NONE, "Tokens not stored because they fill no chunk.")  \
+        X(prompts_total, COUNTER, NONE, "Prompts that engines looked for, as they told.")          \
+        X(prompt_tokens_total, COUNTER, NONE, "Tokens of those.")                                  \
+        X(prompt_tail_tokens_total, COUNTER, NONE,                                                 \
+          "Of those, behind the last whole chunk: never found.")                                   \
+        X(prompt_kv_tokens_total, COUNTER, NONE, "Of those, whose KV was there.")                  \
+        X(prompt_hit_tokens_total, COUNTER, NONE, "Of those, that could be used.")                 \
                                                                                                    \
         X(leases, GAUGE, NONE, "Leases held, quarantined ones included.")                          \
         X(leased_bytes, GAUGE, NONE, "Host bytes under lease, quarantined ones included.")         \

@@ -139,6 +139,7 @@ struct session {
         uint32_t n_find_items;     /* ... and of its finds, of engines that span nodes */
         uint32_t n_find_parts;
         bool no_loads, no_stores; /* as it said when it attached */
+        uint32_t batch_tokens;    /* most that its engine computes in a step; 0: not told */
 
         uint64_t stored_objects, stored_bytes, loaded_objects, loaded_bytes;
 };

@@ -529,6 +529,30 @@ static int check_matches(struct check *check)
         return take(check, "digests", n, sizeof(struct digest));
 }
 
+static int check_tell(struct check *check)
+{
+        const struct wire_tell *tell = (const void *)check->packet;
+        const struct {
+                const char *name;
+                uint64_t count, limit;
+        } counts[] = {
+                {"prompts", tell->prompts, WIRE_TELL_MAX},
+                {"prompt_tokens", tell->prompt_tokens, WIRE_TELL_MAX},
+                {"tail_tokens", tell->tail_tokens, tell->prompt_tokens},
+                {"kv_tokens", tell->kv_tokens, tell->prompt_tokens},
+                {"hit_tokens", tell->hit_tokens, tell->prompt_tokens},
+        };
+
+        if (tell->reserved)
+                return invalid(check, "reserved is not 0");
+        for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+                if (counts[i].count > counts[i].limit)
+                        return invalid(check, "%s is %llu, expected at most %llu", counts[i].name,
+                                       (unsigned long long)counts[i].count,
+                                       (unsigned long long)counts[i].limit);
+        return 0;
+}
+
 static int check_bye(struct check *check)
 {
         const struct wire_bye *bye = (const void *)check->packet;
@@ -592,6 +616,7 @@ static const struct kind {
         [WIRE_FOUND] = {sizeof(struct wire_found), KIND_MORE | KIND_ITEMS | KIND_REQUEST,
                         check_found},
         [WIRE_FORGET] = {sizeof(struct wire_header), 0, check_nothing},
+        [WIRE_TELL] = {sizeof(struct wire_tell), KIND_REQUEST, check_tell},
 };
 
 static const struct kind *find_kind(uint16_t number)

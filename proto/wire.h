@@ -61,7 +61,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
         X(25, FETCH)        /* remote client: where the bytes of its leases are wanted */          \
         X(26, FIND)         /* client: of boundaries, what is there? see kvt_find() */             \
         X(27, FOUND)        /* daemon: that */                                                     \
-        X(28, FORGET)       /* daemon: of shards elsewhere, what was FOUND holds no more */
+        X(28, FORGET)       /* daemon: of shards elsewhere, what was FOUND holds no more */        \
+        X(29, TELL)         /* client: what only the engine knows, see kvt_tell() */
 
 enum wire_kind {
 #define WIRE_KIND_ENUM(number, name) WIRE_##name = number,
@@ -414,6 +415,25 @@ struct wire_matches {
 };
 _Static_assert(sizeof(struct wire_matches) == 104, "wire_matches");
 _Static_assert(offsetof(struct wire_matches, nth) == 64, "wire_matches");
+
+#define WIRE_TELL_MAX (UINT64_C(1) << 48) /* of each count */
+
+/*
+ * TELL: what only the engine knows, for people. Nothing depends on it, and it is not answered.
+ * Counts are of what has happened since the session's TELL before.
+ */
+struct wire_tell {
+        struct wire_header header;
+        uint64_t prompts;       /* that were looked for */
+        uint64_t prompt_tokens; /* of these */
+        uint64_t tail_tokens;   /* of those: behind the last whole chunk, never found */
+        uint64_t kv_tokens;     /* of those: whose KV was there */
+        uint64_t hit_tokens;    /* of those: that could be used */
+        uint32_t batch_tokens;  /* the most that the engine computes in a step; 0: not told */
+        uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_tell) == 96, "wire_tell");
+_Static_assert(offsetof(struct wire_tell, batch_tokens) == 88, "wire_tell");
 
 struct wire_bye {
         struct wire_header header;

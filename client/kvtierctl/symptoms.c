@@ -10,6 +10,9 @@
 
 /* Fewer say nothing. */
 #define OBJECTS_MIN 16u
+#define PROMPTS_MIN 16u
+/* By so much the hit rate has to be better without tails. */
+#define TAILS_SHARE 0.05
 
 static bool is_kind(const json_t *group, const char *kind)
 {
@@ -105,21 +108,91 @@ static void check_states_stored(json_t *list, const json_t *layout)
 
 static void check_states_hit(json_t *list, const json_t *layout)
 {
-        uint64_t states = sum_of(layout, false, "stored");
-        uint64_t kv = sum_of(layout, true, "hits");
+        uint64_t states = sum_of(layout, false, "stored"), kv = sum_of(layout, true, "hits");
+        uint64_t tokens = json_u64(json_object_get(layout, "told"), "kv_tokens");
+        char seen[128];
 
         if (!has_state_beside_kv(layout) || !states || sum_of(layout, false, "hits") ||
-            kv < OBJECTS_MIN)
+            (kv < OBJECTS_MIN && !tokens))
+                return;
+        if (tokens)
+                snprintf(seen, sizeof(seen), "%s tokens of prompts had their KV here",
+                         text_count(tokens));
+        else
+                snprintf(seen, sizeof(seen), "%s objects of KV were loaded", text_count(kv));
+        findings_add(list, "states",
+                     "kvtierctl why --session=N names the boundary that lacks its state, and why: "
+                     "where it was evicted raise host.bytes; where it was never stored let the "
+                     "engine keep more of them (vLLM: --prefix-cache-retention-interval)",
+                     "layout %.12s (%.200s): %s since the start, but none of the %s states that "
+                     "were stored was loaded: their memory serves nobody",
+                     json_text(layout, "layout"), json_text(layout, "model"), seen,
+                     text_count(states));
+}
+
+/* ---- steps and chunks ---- */
+
+/* N: the longest page; states come at its multiples. */
+static uint64_t page_tokens(const json_t *layout)
+{
+        const json_t *group;
+        uint64_t longest = 0;
+        size_t i;
+
+        json_array_foreach(json_object_get(layout, "groups"), i, group)
+        {
+                uint64_t tokens = json_u64(group, "page_tokens");
+
+                if (is_kv(group) && tokens > longest)
+                        longest = tokens;
+        }
+        return longest;
+}
+
+/* Without states a chunk may fill over many steps. */
+static void check_batch(json_t *list, const json_t *layout)
+{
+        uint64_t batch = json_u64(layout, "batch_tokens"), page = page_tokens(layout);
+
+        if (!has_state_beside_kv(layout) || !batch || batch >= page)
                 return;
         findings_add(
-                list, "states",
-                "kvtierctl why --session=N names the boundary that lacks its state, and why: "
-                "where it was evicted raise host.bytes; where it was never stored let the "
-                "engine keep more of them (vLLM: --prefix-cache-retention-interval)",
-                "layout %.12s (%.200s): %s objects of KV were loaded since the start, and none "
-                "of the %s states that were stored: their memory serves nobody",
-                json_text(layout, "layout"), json_text(layout, "model"), text_count(kv),
-                text_count(states));
+                list, "batch_tokens",
+                "raise it to N or more (vLLM: --max-num-batched-tokens, SGLang: "
+                "--chunked-prefill-size)",
+                "layout %.12s (%.200s): the engine computes at most %s tokens in a step, and a "
+                "page, N, has %s: no step reaches from one state to the next, so that prefills "
+                "stall or leave no state",
+                json_text(layout, "layout"), json_text(layout, "model"), text_count(batch),
+                text_count(page));
+}
+
+static const char *tails_remedy(const json_t *layout)
+{
+        if (json_u64(layout, "chunk_tokens") > page_tokens(layout))
+                return "attach with smaller chunks, down to N (vLLM: blocks_per_chunk in "
+                       "kv_connector_extra_config)";
+        return "a chunk is N already: kvtierctl plan tells what lowers N, such as more TP, a state "
+               "in bfloat16, KV that is not FP8";
+}
+
+static void check_tails(json_t *list, const json_t *layout)
+{
+        const json_t *told = json_object_get(layout, "told");
+        double all = json_double(told, "prompt_tokens"), tails = json_double(told, "tail_tokens");
+        double hits = json_double(told, "hit_tokens");
+
+        if (json_u64(told, "prompts") < PROMPTS_MIN || all <= tails ||
+            hits / (all - tails) - hits / all < TAILS_SHARE)
+                return;
+        findings_add(list, "tails", tails_remedy(layout),
+                     "layout %.12s (%.200s): %s of prompt tokens were hits, %s without the tails "
+                     "that fill no chunk of %s tokens (%s of the tokens, %s a prompt): those are "
+                     "computed each time",
+                     json_text(layout, "layout"), json_text(layout, "model"),
+                     text_percent(hits, all), text_percent(hits, all - tails),
+                     text_count(json_u64(layout, "chunk_tokens")), text_percent(tails, all),
+                     text_count((uint64_t)(tails / json_double(told, "prompts"))));
 }
 
 /* ---- the indexer ---- */
@@ -171,6 +244,8 @@ static const struct {
         {"chunks and states", check_chunk},
         {"states that are not stored", check_states_stored},
         {"states that are not hit", check_states_hit},
+        {"tokens of a step", check_batch},
+        {"tails of prompts", check_tails},
         {"indexer keys", check_index},
 };
 

@@ -245,6 +245,17 @@ static const struct field wire_matches_fields[] = {
         FIELD(wire_matches, reserved, 100, 4),
 };
 
+static const struct field wire_tell_fields[] = {
+        FIELD(wire_tell, header, 0, 48),
+        FIELD(wire_tell, prompts, 48, 8),
+        FIELD(wire_tell, prompt_tokens, 56, 8),
+        FIELD(wire_tell, tail_tokens, 64, 8),
+        FIELD(wire_tell, kv_tokens, 72, 8),
+        FIELD(wire_tell, hit_tokens, 80, 8),
+        FIELD(wire_tell, batch_tokens, 88, 4),
+        FIELD(wire_tell, reserved, 92, 4),
+};
+
 static const struct field wire_prefetch_fields[] = {
         FIELD(wire_prefetch, batch, 0, 80),
         FIELD(wire_prefetch, hint, 80, 64),
@@ -704,6 +715,7 @@ static const struct layout_rule rules[] = {
         RULE(wire_mark_item, 40),
         RULE(wire_recent, 56),
         RULE(wire_matches, 104),
+        RULE(wire_tell, 96),
         RULE(presence_entry, 32),
         RULE(presence_header, 80),
         RULE(segment_extent, 16),

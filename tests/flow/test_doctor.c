@@ -207,6 +207,106 @@ START_TEST(states_that_come_where_no_chunk_ends_are_named_with_their_distance)
 }
 END_TEST
 
+static void tell(uint64_t prompts, uint64_t tokens, uint64_t tail_tokens, uint64_t hit_tokens,
+                 uint32_t batch_tokens)
+{
+        const struct kvt_told told = {.size = sizeof(told),
+                                      .prompts = prompts,
+                                      .prompt_tokens = tokens,
+                                      .tail_tokens = tail_tokens,
+                                      .kv_tokens = hit_tokens,
+                                      .hit_tokens = hit_tokens,
+                                      .batch_tokens = batch_tokens};
+
+        ck_assert_int_eq(kvt_tell(engine.session, &told), KVT_OK);
+        /* Whatever is answered after it: the daemon has heard it. */
+        hybrid_load(&engine, &prompt, 1);
+}
+
+START_TEST(what_an_engine_tells_of_its_steps_is_found_until_it_has_gone)
+{
+        start();
+        attach(NULL);
+        tell(0, 0, 0, 0, 64);
+        EXPECT_NONE("batch_tokens");
+        tell(0, 0, 0, 0, 63);
+        EXPECT("batch_tokens", "at most 63 tokens in a step", "N, has 64");
+        leave();
+        EXPECT_NONE("batch_tokens");
+        stop();
+}
+END_TEST
+
+START_TEST(what_an_engine_tells_of_its_prompts_adds_up_and_outlives_it)
+{
+        start();
+        attach(NULL);
+        tell(15, 1500, 400, 500, 0);
+        EXPECT_NONE("tails");
+        tell(1, 100, 0, 100, 0);
+        leave();
+        EXPECT("tails", "37.5 % of prompt tokens were hits, 50.0 % without", "chunk of 64 tokens",
+               "25.0 % of the tokens, 25 a prompt");
+        stop();
+}
+END_TEST
+
+/* The engine is back, and the daemon has heard all that it had to say. */
+static void start_again(void)
+{
+        daemon_start(&fixture);
+        daemon_wait_number(&fixture, "sessions", 1);
+        ck_assert_int_eq(kvt_wait_attached(engine.session, FLOW_TIMEOUT_NS), KVT_OK);
+        hybrid_load(&engine, &prompt, 1);
+}
+
+START_TEST(what_was_told_while_there_was_no_daemon_is_told_when_there_is)
+{
+        const struct kvt_told told = {.size = sizeof(told),
+                                      .prompts = 20,
+                                      .prompt_tokens = 2000,
+                                      .tail_tokens = 1000,
+                                      .hit_tokens = 1000,
+                                      .batch_tokens = 32};
+
+        start();
+        attach(NULL);
+        tell(0, 0, 0, 0, 48);
+        daemon_kill(&fixture);
+        ck_assert_int_eq(kvt_tell(engine.session, &told), KVT_OK);
+        start_again();
+        EXPECT("tails", "50.0 % of prompt tokens were hits, 100.0 % without");
+        EXPECT("batch_tokens", "at most 32 tokens");
+
+        daemon_stop(&fixture);
+        start_again();
+        EXPECT_NONE("tails"); /* told once */
+        EXPECT("batch_tokens", "at most 32 tokens");
+        leave();
+        stop();
+}
+END_TEST
+
+START_TEST(what_cannot_be_is_not_told)
+{
+        struct kvt_told told = {.size = sizeof(told), .prompt_tokens = 10, .hit_tokens = 11};
+
+        start();
+        attach(NULL);
+        ck_assert_int_eq(kvt_tell(engine.session, &told), KVT_INVALID);
+        told.hit_tokens = 10;
+        told.size--;
+        ck_assert_int_eq(kvt_tell(engine.session, &told), KVT_INVALID);
+        told.size++;
+        told.prompts = UINT64_MAX;
+        ck_assert_int_eq(kvt_tell(engine.session, &told), KVT_INVALID);
+        ck_assert_int_eq(kvt_tell(engine.session, NULL), KVT_INVALID);
+        ck_assert_int_eq(kvt_tell(NULL, &told), KVT_INVALID);
+        leave();
+        stop();
+}
+END_TEST
+
 START_TEST(an_engine_that_was_turned_away_is_named_with_the_chunk_that_would_do)
 {
         struct kvt_group group = {.name = "kv",
@@ -262,6 +362,10 @@ int main(void)
                 draft_tokens_keep_two_engines_apart,
                 states_that_are_not_stored_and_then_not_loaded_are_named,
                 states_that_come_where_no_chunk_ends_are_named_with_their_distance,
+                what_an_engine_tells_of_its_steps_is_found_until_it_has_gone,
+                what_an_engine_tells_of_its_prompts_adds_up_and_outlives_it,
+                what_was_told_while_there_was_no_daemon_is_told_when_there_is,
+                what_cannot_be_is_not_told,
                 an_engine_that_was_turned_away_is_named_with_the_chunk_that_would_do,
                 a_sparse_model_without_its_indexer_is_named,
                 NULL,

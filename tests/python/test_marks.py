@@ -41,6 +41,16 @@ def test_reclaim_drops_a_blob_and_a_pin_keeps_it(session, fresh):
         session.pin(b"short")
 
 
+def test_what_an_engine_tells_has_to_be_possible(session):
+    session.tell(batch_tokens=512)
+    session.tell(prompts=1, prompt_tokens=100, tail_tokens=4, kv_tokens=96, hit_tokens=64)
+    with pytest.raises(ValueError, match="prompt_tokens"):
+        session.tell(prompts=1, prompt_tokens=100, hit_tokens=101)
+    with pytest.raises(OverflowError):
+        session.tell(prompts=-1)
+    assert session.info().attached
+
+
 def test_a_session_sees_or_stores_nothing_when_told_so(daemon, session, fresh):
     tokens = fresh(20)
     put(session, tokens)

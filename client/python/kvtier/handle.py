@@ -93,6 +93,32 @@ class Handle:
         """OK: the daemon answers and the layout is whole. PENDING: rows are missing still."""
         return checked(lib.kvt_wait_attached(self._handle(), nanoseconds(timeout)), "wait_attached")
 
+    def tell(
+        self,
+        *,
+        prompts: int = 0,
+        prompt_tokens: int = 0,
+        tail_tokens: int = 0,
+        kv_tokens: int = 0,
+        hit_tokens: int = 0,
+        batch_tokens: int = 0,
+    ) -> None:
+        """What only the engine knows, for `kvtierctl doctor` and metrics; nothing depends on it.
+
+        Counts are added to those told before. prompts: looked for here, each once.
+        prompt_tokens: of these, without what the engine has in its own cache; and of those
+        tail_tokens: behind the last whole chunk; kv_tokens: whose KV was here; hit_tokens: that
+        could be used. batch_tokens: the most that the engine computes in a step, 0: as before.
+        """
+        c = ffi.new("struct kvt_told *")
+        c.size = ffi.sizeof("struct kvt_told")
+        c.prompts, c.prompt_tokens, c.tail_tokens = prompts, prompt_tokens, tail_tokens
+        c.kv_tokens, c.hit_tokens, c.batch_tokens = kv_tokens, hit_tokens, batch_tokens
+        status = Status(lib.kvt_tell(self._handle(), c))
+        if status is Status.INVALID:
+            raise ValueError("no count of tokens is more than prompt_tokens")
+        checked(status, "tell")
+
     def is_mine(self, group: int, shard: int, boundary: int) -> bool:
         """Whether this rank is to store that object; boundaries count from 1."""
         return bool(lib.kvt_is_mine(self._handle(), group, shard, boundary))

@@ -269,6 +269,27 @@ def test_a_local_prefix_that_shrinks_is_leased_as_well(side):
     eventually(lambda: not prompt.leases())
 
 
+def test_what_a_search_found_is_told_once(side, daemon):
+    """A prompt of four chunks and a half, of which three are stored and one is vLLM's own."""
+
+    def told():
+        names = ("prompts", *(f"prompt_{part}tokens" for part in ("", "tail_", "kv_", "hit_")))
+        return [daemon.metric(f"{name}_total") for name in names]
+
+    prompt = Prompt(side(), n=4, n_stored=3)
+    prompt.request.num_tokens += PAGE_TOKENS // 2
+    assert prompt.found(local=1) == prompt.found(local=1) == 2
+    tokens = [3.5, 0.5, 2, 2]
+    eventually(lambda: told() == [1, *(n * PAGE_TOKENS for n in tokens)])
+    prompt.finish()
+
+    prompt.ask("two")
+    assert prompt.found(local=4) == 0
+    tokens = [3.5, 0.5, 2, 2]
+    eventually(lambda: told() == [2, *(n * PAGE_TOKENS for n in tokens)])
+    prompt.finish()
+
+
 def test_what_is_lost_of_a_prompt_costs_what_comes_after_it(side):
     prompt = Prompt(side())
     prompt.finish()

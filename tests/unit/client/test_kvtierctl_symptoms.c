@@ -74,6 +74,51 @@ static const struct {
          .texts = {"100 objects of KV were loaded", "none of the 200 states", "host.bytes"}},
         {.claim = "nothing that is hit at all", .kv = "{'hits': 0}", .states = "{'hits': 0}"},
 
+        {.claim = "KV that was there for prompts, without states",
+         .layout = "{'told': {'prompts': 2, 'prompt_tokens': 9000, 'kv_tokens': 5280}}",
+         .kv = "{'hits': 0}",
+         .states = "{'hits': 0}",
+         .check = "states",
+         .texts = {"5,280 tokens of prompts had their KV here", "none of the 200 states"}},
+        {.claim = "prompts that were not there at all",
+         .layout = "{'told': {'prompts': 2, 'prompt_tokens': 9000, 'kv_tokens': 0}}",
+         .kv = "{'hits': 0}",
+         .states = "{'hits': 0}"},
+
+        /* tokens of a step */
+        {.claim = "steps shorter than a page",
+         .layout = "{'batch_tokens': 512}",
+         .check = "batch_tokens",
+         .texts = {"at most 512 tokens in a step", "N, has 528", "--max-num-batched-tokens"}},
+        {.claim = "steps of a page", .layout = "{'batch_tokens': 528}"},
+        {.claim = "steps that nobody told of", .layout = "{'batch_tokens': 0}"},
+        {.claim = "short steps of a model without states",
+         .layout = "{'batch_tokens': 512}",
+         .states = "{'kind': 'attention'}"},
+
+        /* tails of prompts */
+        {.claim = "tails that cost much, of chunks of a page",
+         .layout = "{'told': {'prompts': 16, 'prompt_tokens': 16000, 'tail_tokens': 4000,"
+                   " 'kv_tokens': 8000, 'hit_tokens': 8000}}",
+         .check = "tails",
+         .texts = {"50.0 % of prompt tokens were hits, 66.7 % without", "25.0 % of the tokens, 250",
+                   "what lowers N"}},
+        {.claim = "tails that cost much, of chunks of several pages",
+         .layout = "{'chunk_tokens': 1056, 'told': {'prompts': 16, 'prompt_tokens': 16000,"
+                   " 'tail_tokens': 4000, 'kv_tokens': 8000, 'hit_tokens': 8000}}",
+         .check = "tails",
+         .texts = {"chunk of 1,056 tokens", "blocks_per_chunk"}},
+        {.claim = "tails that cost little",
+         .layout = "{'told': {'prompts': 16, 'prompt_tokens': 16000, 'tail_tokens': 1000,"
+                   " 'kv_tokens': 8000, 'hit_tokens': 8000}}"},
+        {.claim = "tails of prompts that are never hits",
+         .layout = "{'told': {'prompts': 16, 'prompt_tokens': 16000, 'tail_tokens': 9000}}"},
+        {.claim = "prompts that are nothing but tails",
+         .layout = "{'told': {'prompts': 16, 'prompt_tokens': 16000, 'tail_tokens': 16000}}"},
+        {.claim = "too few prompts to judge",
+         .layout = "{'told': {'prompts': 15, 'prompt_tokens': 16000, 'tail_tokens': 4000,"
+                   " 'kv_tokens': 8000, 'hit_tokens': 8000}}"},
+
         /* dtype, draft tokens, version */
         {.claim = "another KV dtype before",
          .other = "{'sessions': 0, 'kv_dtype': 'fp8'}",

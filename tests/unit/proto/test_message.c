@@ -196,6 +196,7 @@ static void make_fixed(uint16_t kind)
                 struct wire_granted granted;
                 struct wire_bye bye;
                 struct wire_recent recent;
+                struct wire_tell tell;
         } message = {0};
         static const size_t bytes[] = {
                 [WIRE_HELLO] = sizeof(struct wire_hello),
@@ -208,6 +209,7 @@ static void make_fixed(uint16_t kind)
                 [WIRE_BYE] = sizeof(struct wire_bye),
                 [WIRE_RECENT] = sizeof(struct wire_recent),
                 [WIRE_FORGET] = sizeof(struct wire_header),
+                [WIRE_TELL] = sizeof(struct wire_tell),
         };
 
         if (kind == WIRE_HELLO)
@@ -493,6 +495,12 @@ static const struct fault {
         {WIRE_MATCHES, AT(wire_matches, sequence), 0, BAD, "n_items is 2, expected at most 0"},
         {WIRE_MATCHES, AT(wire_matches, first), 3, BAD, "go beyond total 4"},
         {WIRE_MATCHES, AT(wire_matches, total), 2, BAD, "go beyond total 2"},
+        {WIRE_TELL, AT(wire_tell, reserved), 1, BAD, "reserved"},
+        {WIRE_TELL, AT(wire_tell, prompts), WIRE_TELL_MAX + 1, BAD, "prompts is 281474976710657"},
+        {WIRE_TELL, AT(wire_tell, prompt_tokens), WIRE_TELL_MAX + 1, BAD, "prompt_tokens is"},
+        {WIRE_TELL, AT(wire_tell, tail_tokens), 1, BAD, "tail_tokens is 1, expected at most 0"},
+        {WIRE_TELL, AT(wire_tell, kv_tokens), 1, BAD, "kv_tokens is 1, expected at most 0"},
+        {WIRE_TELL, AT(wire_tell, hit_tokens), 1, BAD, "hit_tokens is 1, expected at most 0"},
         {WIRE_MARK, ITEM(wire_batch, wire_mark_item, reserved), 1, BAD, "item 0: reserved"},
         {WIRE_MARK, ITEM(wire_batch, wire_mark_item, flags), 0, BAD, "flags are 0x0, expected one"},
         {WIRE_MARK, ITEM(wire_batch, wire_mark_item, flags), 12, BAD, "flags are 0xc"},

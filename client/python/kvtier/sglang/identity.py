@@ -131,12 +131,21 @@ def _kind(name: str) -> GroupKind:
     return GroupKind.ATTENTION
 
 
-def _server_facts(weights: str) -> dict[str, Any]:
-    """From SGLang's arguments, the same in all ranks; a test of a pool alone has none."""
+def _arguments() -> Any:
+    """SGLang's, the same in all ranks; a test of a pool alone has none."""
     try:
-        args: Any = get_server_args()
+        return get_server_args()
     except ValueError:
-        args = None
+        return None
+
+
+def batch_tokens() -> int:
+    """The most that a step of a prefill computes; 0: as much as comes."""
+    return max(0, getattr(_arguments(), "chunked_prefill_size", None) or 0)
+
+
+def _server_facts(weights: str) -> dict[str, Any]:
+    args = _arguments()
     facts = [f"{name}={value}" for name in SERVER_FACTS if (value := getattr(args, name, None))]
     overrides = getattr(args, "json_model_override_args", "{}")
     if overrides not in ("{}", "", None):

@@ -17,7 +17,7 @@ from .. import DIGEST_BYTES, Layout, Objects, PageGroup, PageMap, Session, Statu
 from ..attachment import Attachment
 from ..pages import at_once
 from ..status import STORED
-from .identity import Place
+from .identity import Place, batch_tokens
 from .keys import Chain
 from .options import Options
 from .pools import HostPool
@@ -48,6 +48,7 @@ class PageStore:
             rank=first.shard,
             n_ranks=layout.groups[0].shards,
         )
+        self._session.tell(batch_tokens=batch_tokens())
         try:
             self._map = PageMap(self._session, [self._page_group(pool) for pool in pools])
         except BaseException:

@@ -68,6 +68,7 @@ class Engine:
     rank: int
     n_ranks: int
     replicated: bool  #: every rank holds the same bytes
+    batch_tokens: int = 0  #: the most that a step computes
     attention: str = ""  #: backends that were chosen by hand; workers know those in use
 
     @property
@@ -147,6 +148,7 @@ def describe(
         rank=parallel.rank,
         n_ranks=parallel.world_size,
         replicated=offloading.replicated_layout,
+        batch_tokens=vllm_config.scheduler_config.max_num_batched_tokens,
         attention=chosen_backends(vllm_config),
     )
 

@@ -68,7 +68,17 @@ class KvtierManager(OffloadingManager):
         for i, facts in enumerate(engine.groups):
             self._masks[facts.group_id] = (1 << engine.shards) - 1 << i * engine.shards
             self._numbers[facts.group_id] = i
+        #: Cells that a prefix needs of every chunk.
+        self._kv_mask = np.bitwise_or.reduce(
+            [
+                self._masks[facts.group_id]
+                for facts in engine.groups
+                if not facts.is_state and not facts.window_tokens
+            ],
+            initial=np.uint64(0),
+        )
         self.fetches = Fetches(session, options, self._metrics)
+        session.tell(batch_tokens=engine.batch_tokens)
         self._attached = Attachment(
             session, logger, partial(self._metrics.gauge, metrics.ATTACHED)
         )
@@ -77,6 +87,12 @@ class KvtierManager(OffloadingManager):
 
     def match(self, request: Any, n_local: int, ask: Callable[[], Answer]) -> Answer:
         """The answer of vLLM's own search, `ask`, for as much as is leased."""
+        answer = self._match(request, n_local, ask)
+        if answer[0] is not None:
+            self._tell(self._plans[request.request_id], n_local, answer[0])
+        return answer
+
+    def _match(self, request: Any, n_local: int, ask: Callable[[], Answer]) -> Answer:
         plan, patience = self._plans[request.request_id], 0.0
         first = n_local // self._engine.chunk_tokens
         answer: Answer = None, False
@@ -104,6 +120,23 @@ class KvtierManager(OffloadingManager):
             self._let_go(plan)
         plan.began = n_local + (answer[0] or 0)
         return answer
+
+    def _tell(self, plan: Plan, n_local: int, n_hit: int) -> None:
+        """Of each request once: preempted, it asks for more than its prompt."""
+        if plan.told:
+            return
+        plan.told = True
+        tokens = max(0, plan.request.num_tokens - n_local)
+        misses = np.flatnonzero(plan.present & self._kv_mask != self._kv_mask)
+        kv_chunks = plan.first + (int(misses[0]) if len(misses) else len(plan.present))
+        n_kv = min(tokens, max(n_hit, kv_chunks * self._engine.chunk_tokens - n_local))
+        self._session.tell(
+            prompts=1,
+            prompt_tokens=tokens,
+            tail_tokens=min(tokens, plan.request.num_tokens % self._engine.chunk_tokens),
+            kv_tokens=n_kv,
+            hit_tokens=min(tokens, n_hit),
+        )
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
         plan = self._plans.get(req_context.req_id)

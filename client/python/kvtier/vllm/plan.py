@@ -54,6 +54,7 @@ class Plan:
     held: Optional[Lease] = None
     loading: Optional[Lease] = None
     finished: bool = False
+    told: bool = False  #: what became of its search
     mixed: bool = False  #: nothing of it is stored: some may have been computed before a reset
 
     def bypass(self) -> None:
