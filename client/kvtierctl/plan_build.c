@@ -267,6 +267,13 @@ static void add_size_unknowns(struct plan *plan)
         else if (!plan->sizes.page_tokens)
                 plan_add_unknown(plan, "page: it is that of the attention kernels, which the GPU "
                                        "(--gpu) or --block-size tells");
+        if (model->is_latent && !model->has_index && model->state == PLAN_STATE_NONE &&
+            plan->sizes.page_tokens && !plan->options.block_size)
+                plan_add_unknown(plan,
+                                 "page: %" PRIu64 " is that of one of this GPU's MLA kernels; "
+                                 "others have 16 to 128, the engine's log tells; the chunks fit "
+                                 "them all",
+                                 plan->sizes.page_tokens);
         if (model->has_index && model->index_kpool != PLAN_ABSENT && model->index_kpool > 1)
                 plan_add_unknown(plan,
                                  "index: its bytes are inferred from one key for %" PRIu64
