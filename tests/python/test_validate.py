@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -302,6 +303,12 @@ def test_a_server_that_dies_under_load_ends_it(serve, validate):
 
 
 # ---- usage ----
+
+
+def test_the_command_is_installed_with_the_package():
+    command = Path(sys.executable).with_name("kvtier-validate")
+    done = subprocess.run([command, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "--engine URL" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def _run(options: Options, engine: Engine, counters: Optional[Counters]) -> int:
     with Bars() as bars:
         try:
             for step in _steps(options, engine, counters, prompts, bars):
-                _do(step, state, bars)
+                _do(step, state, bars, options.duration)
         finally:
             state.save()
             written = report.write(options.out, state.all)
@@ -63,13 +63,12 @@ def _run(options: Options, engine: Engine, counters: Optional[Counters]) -> int:
     return _status(state, options.require_proof)
 
 
-def _do(step: Step, state: State, bars: Bars) -> None:
+def _do(step: Step, state: State, bars: Bars, duration_s: float) -> None:
     parts, is_timed = step.parts(), step.name == StabilityStep.name
     results = state.done(step.name)
     results[:] = [one for one in results if not one.get("dead")]
     done = {one["part"] for one in results}
-    if not is_timed:
-        bars.begin(step.name, len(parts), len(done))
+    bars.begin(step.name, duration_s if is_timed else len(parts), 0 if is_timed else len(done))
     for i, part in enumerate(parts):
         if part in done:
             continue
@@ -119,7 +118,6 @@ def _steps(
             )
         )
     if "stability" in options.steps:
-        bars.begin("stability", options.duration)
         steps.append(
             StabilityStep(
                 engine,

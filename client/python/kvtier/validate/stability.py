@@ -19,7 +19,7 @@ from typing import Any, Optional
 
 from .counters import Counters, Page
 from .engine import Engine
-from .failure import EngineError, Unreachable
+from .failure import EngineError
 from .figures import percentile, ratio, slope
 from .prompts import Prompts
 
@@ -143,10 +143,10 @@ class StabilityStep:
         if self._counters:
             try:
                 pages["daemon"] = self._counters.page()
-            except Unreachable as why:
+            except EngineError as why:
                 with self._log.lock:
-                    self._log.errors["kvtierd unreachable"] += 1
-                    self._log.texts.setdefault("kvtierd unreachable", str(why))
+                    self._log.errors["kvtierd"] += 1
+                    self._log.texts.setdefault("kvtierd", str(why))
         sample = {"s": age}
         for name, where, series, labels in GAUGES:
             page = pages[where]
