@@ -80,6 +80,7 @@ int main(int argc, char **argv)
         if (pid < 0 || read(fds[0], &number, sizeof(number)) != sizeof(number))
                 return 1;
         side_init(&client, "rxeb");
+        client.options.flight_bytes = client.options.chunk_bytes = 0; /* the defaults */
         side_open(&client, MEMORY);
         memset(client.memory, 2, MEMORY);
         side_connect(&client, number, "here", NULL);

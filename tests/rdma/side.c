@@ -149,6 +149,10 @@ void side_init(struct side *side, const char *device)
                                 /* The guest is slow, and a machine that is busy makes it slower. */
                                 .handshake_ns = 20 * SIDE_SECOND,
                                 .silence_ns = 20 * SIDE_SECOND,
+                                /* As of the daemon: more than these devices move until they
+                                   ask again is asked for twice, and a nudge waits behind it. */
+                                .flight_bytes = UINT64_C(2) << 20,
+                                .chunk_bytes = 512u << 10,
                         },
         };
         side->options.identity.id[0] = device[3] == 'a' ? 0xa : 0xb;

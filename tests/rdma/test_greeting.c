@@ -445,7 +445,7 @@ START_TEST(a_thousand_come_and_go_and_leave_nothing)
         read_resources(before);
         for (int i = 0; i < 8; i++)
                 let_one_come(&crowd);
-        ck_assert_msg(pair_wait(pair, &crowd.is_over, 200 * SIDE_SECOND),
+        ck_assert_msg(pair_wait(pair, &crowd.is_over, 400 * SIDE_SECOND),
                       "%d came, %d and %d left", crowd.n_started, crowd.n_client_closed,
                       crowd.n_server_closed);
         read_resources(after);
@@ -464,7 +464,7 @@ TCase *greeting_case(void)
 {
         TCase *greeting = tcase_create("greeting");
 
-        tcase_set_timeout(greeting, 220);
+        tcase_set_timeout(greeting, 420);
         tcase_add_test(greeting, both_know_each_other_when_it_is_open);
         tcase_add_test(greeting, a_wrong_secret_is_refused);
         tcase_add_test(greeting, a_domain_without_a_secret_of_ours_goes_nowhere);

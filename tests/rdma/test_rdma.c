@@ -45,8 +45,8 @@ enum rdma_result move(struct pair *pair, size_t offset, size_t length, uint64_t 
         struct side_transfer transfer;
 
         side_start(&pair->client, &transfer, offset, length, address,
-                   pair->server.offer.places[0].key, is_write, 60 * SIDE_SECOND);
-        ck_assert(pair_wait(pair, &transfer.is_done, 70 * SIDE_SECOND));
+                   pair->server.offer.places[0].key, is_write, 200 * SIDE_SECOND);
+        ck_assert(pair_wait(pair, &transfer.is_done, 210 * SIDE_SECOND));
         expect_connected(pair, transfer.result);
         return transfer.result;
 }

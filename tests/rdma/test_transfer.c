@@ -177,7 +177,7 @@ TCase *transfer_case(void)
 {
         TCase *transfer = tcase_create("transfer");
 
-        tcase_set_timeout(transfer, 100);
+        tcase_set_timeout(transfer, 300);
         tcase_add_test(transfer, reads_and_writes_are_exact_from_one_byte_on);
         tcase_add_test(transfer, a_quarter_of_a_gibibyte_is_read_exactly);
         tcase_add_test(transfer, a_transfer_has_many_pieces);
