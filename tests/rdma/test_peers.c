@@ -587,7 +587,7 @@ static uint64_t begin_slowly(unsigned n)
         uint64_t id;
 
         store(&a, 0, n, MIB);
-        wire("bad rate 100mbit");
+        wire("bad rate 50mbit");
         name(&b, 0, n, MIB);
         id = begin_prefetch(&b, n, HINT_A, 0);
         while (!daemon_number(&b.fixture, "host.objects"))
