@@ -77,6 +77,19 @@ static void print_field(const json_t *layout, const char *label, const char *nam
                 printf(", %s%s%s", label, label[0] ? " " : "", text);
 }
 
+/* What engines told of the prompts that they looked for. */
+static void print_prompts(const json_t *told)
+{
+        double tokens = json_double(told, "prompt_tokens"), hits = json_double(told, "hit_tokens");
+
+        if (!json_u64(told, "prompts"))
+                return;
+        printf("prompts %s, of whose %s tokens %s were hits, %s without tails\n",
+               text_count(json_u64(told, "prompts")), text_count((uint64_t)tokens),
+               text_percent(hits, tokens),
+               text_percent(hits, tokens - json_double(told, "tail_tokens")));
+}
+
 static void print_differences(const json_t *layout)
 {
         const json_t *difference;
@@ -113,6 +126,7 @@ static int print_layout(const json_t *layout)
                (unsigned long long)json_u64(layout, "draft_tokens"));
         if (print_groups(json_object_get(layout, "groups")))
                 return -1;
+        print_prompts(json_object_get(layout, "told"));
         print_differences(layout);
         return 0;
 }

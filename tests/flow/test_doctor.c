@@ -49,6 +49,23 @@ static void stop(void)
         daemon_fixture_deinit(&fixture);
 }
 
+/* Whether "kvtierctl layouts" prints a line that begins with @text. */
+static bool layouts_say(const char *text)
+{
+        char command[512], line[512];
+        bool found = false;
+        FILE *output;
+
+        snprintf(command, sizeof(command), "%s --socket=%s layouts", getenv("KVTIERCTL"),
+                 fixture.socket);
+        output = popen(command, "re");
+        ck_assert_ptr_nonnull(output);
+        while (fgets(line, sizeof(line), output))
+                found |= !strncmp(line, text, strlen(text));
+        ck_assert_int_eq(pclose(output), 0);
+        return found;
+}
+
 /* Runs it; what it finds is not what is configured here, such as huge pages, alone. */
 static void ask_doctor(void)
 {
@@ -225,12 +242,19 @@ static void tell(uint64_t prompts, uint64_t tokens, uint64_t tail_tokens, uint64
 
 START_TEST(what_an_engine_tells_of_its_steps_is_found_until_it_has_gone)
 {
+        struct hybrid_engine other;
+
         start();
         attach(NULL);
         tell(0, 0, 0, 0, 64);
         EXPECT_NONE("batch_tokens");
         tell(0, 0, 0, 0, 63);
         EXPECT("batch_tokens", "at most 63 tokens in a step", "N, has 64");
+        other = engine;
+        attach(NULL);
+        tell(0, 0, 0, 0, 512);
+        EXPECT("batch_tokens", "at most 63 tokens in a step");
+        hybrid_close(&other);
         leave();
         EXPECT_NONE("batch_tokens");
         stop();
@@ -241,8 +265,11 @@ START_TEST(what_an_engine_tells_of_its_prompts_adds_up_and_outlives_it)
 {
         start();
         attach(NULL);
+        ck_assert(!layouts_say("prompts"));
         tell(15, 1500, 400, 500, 0);
         EXPECT_NONE("tails");
+        ck_assert(layouts_say("prompts 15, of whose 1,500 tokens 33.3 % were hits, 45.5 % without "
+                              "tails\n"));
         tell(1, 100, 0, 100, 0);
         leave();
         EXPECT("tails", "37.5 % of prompt tokens were hits, 50.0 % without", "chunk of 64 tokens",
