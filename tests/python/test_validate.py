@@ -317,6 +317,7 @@ def test_the_command_is_installed_with_the_package():
         ((), "--engine"),
         (("--engine", "localhost:8000"), "'localhost:8000' is not http://HOST:PORT"),
         (("--engine", "http://h:99999"), "is not http://HOST:PORT"),
+        (("--engine", "http://me:secret@h"), "is not http://HOST:PORT"),
         (("--engine", "http://h", "--steps", "function,speed"), "no step 'speed'"),
         (("--engine", "http://h", "--token-ids", "5:9"), "is not FIRST:LAST with 64 tokens"),
         (("--engine", "http://h", "--prompts", "0"), "'0' is not a number from 1 to 10000"),
