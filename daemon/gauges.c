@@ -159,8 +159,12 @@ void daemon_refresh_metrics(struct daemon *daemon)
 {
         struct metrics *metrics = &daemon->metrics;
         struct presence_table_usage presence;
+        size_t resident;
 
         metrics->uptime_seconds = (double)(uv_hrtime() - daemon->started_ns) / 1e9;
+        /* Where the kernel does not tell, the last that it told stands. */
+        if (!uv_resident_set_memory(&resident))
+                metrics->resident_bytes = resident;
         metrics->draining = daemon->phase >= DAEMON_DRAINING;
         presence_table_usage(daemon->cache.presence, &presence);
         metrics->presence_entries = presence.used;

@@ -15,6 +15,7 @@
  */
 #define METRICS_LIST(X)                                                                            \
         X(uptime_seconds, SECONDS_GAUGE, NONE, "Time since the daemon started.")                   \
+        X(resident_bytes, GAUGE, NONE, "Memory of the daemon's process, its arena included.")      \
         X(draining, GAUGE, NONE, "1 while the daemon shuts down.")                                 \
         X(config_reloads_total, COUNTER, NONE, "Reloads by SIGHUP that were taken.")               \
         X(config_reload_failures_total, COUNTER, NONE, "Reloads that were refused.")               \

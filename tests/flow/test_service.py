@@ -114,6 +114,14 @@ class ServiceManager(unittest.TestCase):
         with Daemon() as daemon:
             self.assertIn("host memory", daemon.wait_for("STATUS="))
 
+    def test_the_memory_of_the_process_is_told(self):
+        with Daemon() as daemon:
+            daemon.wait_for_arenas()
+            told = daemon.metric("resident_bytes")
+            status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text()
+            kernel = int(status.split("VmRSS:")[1].split()[0]) * 1024
+            self.assertAlmostEqual(told / kernel, 1, delta=0.1)
+
     def test_a_log_line_is_an_event_with_fields(self):
         with Daemon() as daemon:
             daemon.stop()

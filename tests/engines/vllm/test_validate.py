@@ -98,4 +98,6 @@ def test_figures_by_context_and_under_load(site):
     assert long["served"] and long["warm"]["ttft_s"] > 0 and short["cold"]["gap_s"] > 0
     [load] = report["steps"]["stability"]
     assert load["requests"] > 0 and load["errors"] == {} and load["leases_left"] == 0
-    assert {"kvtierd host tier", "kvtierd leased", "engine resident"} <= load["memory"].keys()
+    gauges = {"kvtierd resident", "kvtierd host tier", "kvtierd leased", "engine resident"}
+    assert gauges <= load["memory"].keys()
+    assert load["memory"]["kvtierd resident"]["bytes"] > 1 << 20

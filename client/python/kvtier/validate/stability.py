@@ -33,6 +33,7 @@ SAMPLES, SAMPLE_S_MIN = 120, 0.5
 QUIET_S = 15.0
 #: What memory is told by: (name here, page, series, labels).
 GAUGES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+    ("kvtierd resident", "daemon", "kvtier_resident_bytes", {}),
     ("kvtierd host tier", "daemon", "kvtier_tier_used_bytes", {"tier": "host"}),
     ("kvtierd leased", "daemon", "kvtier_leased_bytes", {}),
     ("kvtierd quarantined", "daemon", "kvtier_quarantined_bytes", {}),
