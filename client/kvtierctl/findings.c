@@ -21,10 +21,17 @@ void findings_add(json_t *list, const char *check, const char *remedy, const cha
 {
         char text[1024];
         va_list arguments;
+        json_t *cut;
 
         va_start(arguments, format);
         vsnprintf(text, sizeof(text), format, arguments);
         va_end(arguments);
+        cut = json_string(text);
+        /* A name that was cut within a character: better a name in ASCII than no finding. */
+        for (char *c = text; !cut && *c; c++)
+                if (*c & 0x80)
+                        *c = '?';
+        json_decref(cut);
         json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "check", check, "finding", text,
                                               "remedy", remedy));
 }

@@ -84,7 +84,7 @@ static void print_prompts(const json_t *told)
 
         if (!json_u64(told, "prompts"))
                 return;
-        printf("prompts %s, of whose %s tokens %s were hits, %s without tails\n",
+        printf("prompts %s: of %s tokens that engines lacked %s were hits, %s without tails\n",
                text_count(json_u64(told, "prompts")), text_count((uint64_t)tokens),
                text_percent(hits, tokens),
                text_percent(hits, tokens - json_double(told, "tail_tokens")));

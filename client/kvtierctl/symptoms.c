@@ -94,7 +94,11 @@ static void check_states_stored(json_t *list, const json_t *layout)
 {
         uint64_t kv = sum_of(layout, true, "stored");
 
-        if (!has_state_beside_kv(layout) || kv < OBJECTS_MIN || sum_of(layout, false, "stored"))
+        if (!has_state_beside_kv(layout) || kv < OBJECTS_MIN)
+                return;
+        /* Those of before a restart are offered, found here, and not stored again. */
+        if (sum_of(layout, false, "stored") || sum_of(layout, false, "states") ||
+            sum_of(layout, false, "hits"))
                 return;
         findings_add(
                 list, "states",
@@ -109,7 +113,8 @@ static void check_states_stored(json_t *list, const json_t *layout)
 static void check_states_hit(json_t *list, const json_t *layout)
 {
         uint64_t states = sum_of(layout, false, "stored"), kv = sum_of(layout, true, "hits");
-        uint64_t tokens = json_u64(json_object_get(layout, "told"), "kv_tokens");
+        const json_t *told = json_object_get(layout, "told");
+        uint64_t tokens = json_u64(told, "prompts") < PROMPTS_MIN ? 0 : json_u64(told, "kv_tokens");
         char seen[128];
 
         if (!has_state_beside_kv(layout) || !states || sum_of(layout, false, "hits") ||
@@ -183,12 +188,12 @@ static void check_tails(json_t *list, const json_t *layout)
         double hits = json_double(told, "hit_tokens");
 
         if (json_u64(told, "prompts") < PROMPTS_MIN || all <= tails ||
-            hits / (all - tails) - hits / all < TAILS_SHARE)
+            hits > all - tails || hits / (all - tails) - hits / all < TAILS_SHARE)
                 return;
         findings_add(list, "tails", tails_remedy(layout),
-                     "layout %.12s (%.200s): %s of prompt tokens were hits, %s without the tails "
-                     "that fill no chunk of %s tokens (%s of the tokens, %s a prompt): those are "
-                     "computed each time",
+                     "layout %.12s (%.200s): of the tokens that the engine lacked %s were hits, %s "
+                     "without the tails that fill no chunk of %s tokens (%s of the tokens, %s a "
+                     "prompt): those are computed each time",
                      json_text(layout, "layout"), json_text(layout, "model"),
                      text_percent(hits, all), text_percent(hits, all - tails),
                      text_count(json_u64(layout, "chunk_tokens")), text_percent(tails, all),

@@ -268,11 +268,11 @@ START_TEST(what_an_engine_tells_of_its_prompts_adds_up_and_outlives_it)
         ck_assert(!layouts_say("prompts"));
         tell(15, 1500, 400, 500, 0);
         EXPECT_NONE("tails");
-        ck_assert(layouts_say("prompts 15, of whose 1,500 tokens 33.3 % were hits, 45.5 % without "
-                              "tails\n"));
+        ck_assert(layouts_say("prompts 15: of 1,500 tokens that engines lacked 33.3 % were hits, "
+                              "45.5 % without tails\n"));
         tell(1, 100, 0, 100, 0);
         leave();
-        EXPECT("tails", "37.5 % of prompt tokens were hits, 50.0 % without", "chunk of 64 tokens",
+        EXPECT("tails", "lacked 37.5 % were hits, 50.0 % without", "chunk of 64 tokens",
                "25.0 % of the tokens, 25 a prompt");
         stop();
 }
@@ -302,7 +302,7 @@ START_TEST(what_was_told_while_there_was_no_daemon_is_told_when_there_is)
         daemon_kill(&fixture);
         ck_assert_int_eq(kvt_tell(engine.session, &told), KVT_OK);
         start_again();
-        EXPECT("tails", "50.0 % of prompt tokens were hits, 100.0 % without");
+        EXPECT("tails", "lacked 50.0 % were hits, 100.0 % without");
         EXPECT("batch_tokens", "at most 32 tokens");
 
         daemon_stop(&fixture);
@@ -317,14 +317,24 @@ END_TEST
 START_TEST(what_cannot_be_is_not_told)
 {
         struct kvt_told told = {.size = sizeof(told), .prompt_tokens = 10, .hit_tokens = 11};
+        struct {
+                struct kvt_told told;
+                uint64_t more; /* of a later version */
+        } later;
 
         start();
         attach(NULL);
         ck_assert_int_eq(kvt_tell(engine.session, &told), KVT_INVALID);
         told.hit_tokens = 10;
-        told.size--;
+        told.size = sizeof(told.size) - 1;
         ck_assert_int_eq(kvt_tell(engine.session, &told), KVT_INVALID);
-        told.size++;
+        told.size = sizeof(told);
+        later.told = told;
+        later.told.size = sizeof(later);
+        later.more = 1;
+        ck_assert_int_eq(kvt_tell(engine.session, &later.told), KVT_INVALID);
+        later.more = 0;
+        ck_assert_int_eq(kvt_tell(engine.session, &later.told), KVT_OK);
         told.prompts = UINT64_MAX;
         ck_assert_int_eq(kvt_tell(engine.session, &told), KVT_INVALID);
         ck_assert_int_eq(kvt_tell(engine.session, NULL), KVT_INVALID);

@@ -193,6 +193,22 @@ START_TEST(an_engine_that_was_turned_away_is_named_with_the_reason)
 }
 END_TEST
 
+START_TEST(a_name_that_is_cut_within_a_character_hides_no_finding)
+{
+        json_t *list = json_array();
+        const char *text;
+
+        findings_add(list, "chunk", "none", "model %.6s", "caf\u00e9");
+        findings_add(list, "chunk", "none", "model %.4s", "caf\u00e9");
+        ck_assert_uint_eq(json_array_size(list), 2);
+        text = json_string_value(json_object_get(json_array_get(list, 0), "finding"));
+        ck_assert_str_eq(text, "model caf\u00e9");
+        text = json_string_value(json_object_get(json_array_get(list, 1), "finding"));
+        ck_assert_str_eq(text, "model caf?");
+        json_decref(list);
+}
+END_TEST
+
 START_TEST(what_the_status_does_not_say_is_no_finding)
 {
         assert_finding(json_object(), &free_process, NULL);
@@ -216,6 +232,7 @@ int main(void)
         tcase_add_test(tcase, degraded_tiers_and_stalled_arenas_are_told_apart);
         tcase_add_test(tcase, each_cause_of_a_degraded_nvme_tier_has_its_own_remedy);
         tcase_add_test(tcase, bad_bytes_quarantine_index_and_slow_devices_are_found);
+        tcase_add_test(tcase, a_name_that_is_cut_within_a_character_hides_no_finding);
         tcase_add_test(tcase, what_the_status_does_not_say_is_no_finding);
         suite_add_tcase(suite, tcase);
         runner = srunner_create(suite);

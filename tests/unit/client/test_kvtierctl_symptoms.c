@@ -58,9 +58,12 @@ static const struct {
          .states = "{'stored': 0, 'hits': 0, 'states': 0}",
          .check = "states",
          .texts = {"200 objects of KV were stored", "no state", "kvtierctl why"}},
+        {.claim = "states that were here already", .states = "{'stored': 0, 'hits': 0}"},
+        {.claim = "states that were here already, and are hit",
+         .states = "{'stored': 0, 'states': 0}"},
         {.claim = "little KV without states",
          .kv = "{'stored': 15}",
-         .states = "{'stored': 0, 'hits': 0}"},
+         .states = "{'stored': 0, 'hits': 0, 'states': 0}"},
         {.claim = "KV without states of a model that has none",
          .states = "{'kind': 'attention', 'stored': 0, 'hits': 0}"},
         {.claim = "states without KV, as of blobs",
@@ -75,13 +78,17 @@ static const struct {
         {.claim = "nothing that is hit at all", .kv = "{'hits': 0}", .states = "{'hits': 0}"},
 
         {.claim = "KV that was there for prompts, without states",
-         .layout = "{'told': {'prompts': 2, 'prompt_tokens': 9000, 'kv_tokens': 5280}}",
+         .layout = "{'told': {'prompts': 16, 'prompt_tokens': 9000, 'kv_tokens': 5280}}",
          .kv = "{'hits': 0}",
          .states = "{'hits': 0}",
          .check = "states",
          .texts = {"5,280 tokens of prompts had their KV here", "none of the 200 states"}},
+        {.claim = "KV that was there for too few prompts to judge",
+         .layout = "{'told': {'prompts': 15, 'prompt_tokens': 9000, 'kv_tokens': 5280}}",
+         .kv = "{'hits': 0}",
+         .states = "{'hits': 0}"},
         {.claim = "prompts that were not there at all",
-         .layout = "{'told': {'prompts': 2, 'prompt_tokens': 9000, 'kv_tokens': 0}}",
+         .layout = "{'told': {'prompts': 16, 'prompt_tokens': 9000, 'kv_tokens': 0}}",
          .kv = "{'hits': 0}",
          .states = "{'hits': 0}"},
 
@@ -101,7 +108,7 @@ static const struct {
          .layout = "{'told': {'prompts': 16, 'prompt_tokens': 16000, 'tail_tokens': 4000,"
                    " 'kv_tokens': 8000, 'hit_tokens': 8000}}",
          .check = "tails",
-         .texts = {"50.0 % of prompt tokens were hits, 66.7 % without", "25.0 % of the tokens, 250",
+         .texts = {"lacked 50.0 % were hits, 66.7 % without", "25.0 % of the tokens, 250",
                    "what lowers N"}},
         {.claim = "tails that cost much, of chunks of several pages",
          .layout = "{'chunk_tokens': 1056, 'told': {'prompts': 16, 'prompt_tokens': 16000,"
@@ -115,6 +122,9 @@ static const struct {
          .layout = "{'told': {'prompts': 16, 'prompt_tokens': 16000, 'tail_tokens': 9000}}"},
         {.claim = "prompts that are nothing but tails",
          .layout = "{'told': {'prompts': 16, 'prompt_tokens': 16000, 'tail_tokens': 16000}}"},
+        {.claim = "more hits than there can be",
+         .layout = "{'told': {'prompts': 16, 'prompt_tokens': 16000, 'tail_tokens': 4000,"
+                   " 'kv_tokens': 13000, 'hit_tokens': 13000}}"},
         {.claim = "too few prompts to judge",
          .layout = "{'told': {'prompts': 15, 'prompt_tokens': 16000, 'tail_tokens': 4000,"
                    " 'kv_tokens': 8000, 'hit_tokens': 8000}}"},
