@@ -49,8 +49,7 @@ static bool is_sound(const struct kvt_told *before, const struct kvt_told *told)
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
                 if (parts[i] > told->prompt_tokens)
                         return false;
-        return told->size >= sizeof(*told) && !told->reserved &&
-               told->prompts <= WIRE_TELL_MAX - before->prompts &&
+        return !told->reserved && told->prompts <= WIRE_TELL_MAX - before->prompts &&
                told->prompt_tokens <= WIRE_TELL_MAX - before->prompt_tokens;
 }
 
@@ -65,17 +64,18 @@ static void add(struct kvt_told *sum, const struct kvt_told *told)
                 sum->batch_tokens = told->batch_tokens;
 }
 
-enum kvt_status kvt_tell(struct kvt_session *session, const struct kvt_told *told)
+enum kvt_status kvt_tell(struct kvt_session *session, const struct kvt_told *given)
 {
         enum kvt_status status = KVT_INVALID;
+        struct kvt_told told;
 
-        if (!session || !told)
+        if (!session || !given || kvt__copy_sized(&told, sizeof(told), given))
                 return KVT_INVALID;
         if (kvt__is_forked(session))
                 return KVT_FORKED;
         pthread_mutex_lock(&session->lock);
-        if (is_sound(&session->told, told)) {
-                add(&session->told, told);
+        if (is_sound(&session->told, &told)) {
+                add(&session->told, &told);
                 session->has_told = true;
                 kvt__tell_left(session);
                 status = KVT_OK;
