@@ -15,7 +15,8 @@
  */
 #define METRICS_LIST(X)                                                                            \
         X(uptime_seconds, SECONDS_GAUGE, NONE, "Time since the daemon started.")                   \
-        X(resident_bytes, GAUGE, NONE, "Memory of the daemon's process, its arena included.")      \
+        X(resident_bytes, GAUGE, NONE,                                                             \
+          "Resident memory of the daemon's process; arenas in huge pages are not in it.")          \
         X(draining, GAUGE, NONE, "1 while the daemon shuts down.")                                 \
         X(config_reloads_total, COUNTER, NONE, "Reloads by SIGHUP that were taken.")               \
         X(config_reload_failures_total, COUNTER, NONE, "Reloads that were refused.")               \
@@ -46,7 +47,8 @@
           "Acquires of a boundary that was gone since the presence table showed it.")              \
         X(unaligned_tokens_total, COUNTER, NONE, "Tokens not stored because they fill no chunk.")  \
         X(prompts_total, COUNTER, NONE, "Prompts that engines looked for, as they told.")          \
-        X(prompt_tokens_total, COUNTER, NONE, "Tokens of those.")                                  \
+        X(prompt_tokens_total, COUNTER, NONE,                                                      \
+          "Tokens of those that the engine's own cache lacked.")                                   \
         X(prompt_tail_tokens_total, COUNTER, NONE,                                                 \
           "Of those, behind the last whole chunk: never found.")                                   \
         X(prompt_kv_tokens_total, COUNTER, NONE, "Of those, whose KV was there.")                  \

@@ -425,7 +425,7 @@ _Static_assert(offsetof(struct wire_matches, nth) == 64, "wire_matches");
 struct wire_tell {
         struct wire_header header;
         uint64_t prompts;       /* that were looked for */
-        uint64_t prompt_tokens; /* of these */
+        uint64_t prompt_tokens; /* of these, that the engine's own cache lacked */
         uint64_t tail_tokens;   /* of those: behind the last whole chunk, never found */
         uint64_t kv_tokens;     /* of those: whose KV was there */
         uint64_t hit_tokens;    /* of those: that could be used */
