@@ -154,7 +154,39 @@ static bool check_value(struct audit *audit, const json_t *entry, const json_t *
         return false;
 }
 
-/* A flag that runs into its value, as "--reasoning-parser-glm45". */
+/* Whether some engine has a parser of this name; @kind: "tool", "reasoning". */
+static bool is_parser(const struct audit *audit, const char *kind, const char *name)
+{
+        const json_t *row;
+        size_t i;
+
+        json_array_foreach(plan_table(audit->knowledge, "engines", "parsers"), i, row)
+        {
+                if (!strcmp(json_text(json_object_get(row, "vllm"), kind), name) ||
+                    !strcmp(json_text(json_object_get(row, "sglang"), kind), name))
+                        return true;
+        }
+        return false;
+}
+
+/* Whether @value is one that the tables know for this flag. */
+static bool is_value_of(const struct audit *audit, const json_t *row, const char *value)
+{
+        const char *parser = json_text(row, "parser");
+        uint64_t number;
+
+        if (*parser)
+                return is_parser(audit, parser, value);
+        if (!strcmp(json_text(row, "option"), "kv_dtype"))
+                return plan_dtype_sixteenths(value) > 0;
+        return plan_lists(json_object_get(row, "values"), value) ||
+               plan_flags_number(value, &number);
+}
+
+/*
+ * A flag that runs into its value, as "--reasoning-parser-glm45". Flags that begin alike are many,
+ * and engines get new ones: only a value that is known makes it a fault.
+ */
 static void add_unknown_flag(struct audit *audit, const json_t *entry)
 {
         const char *typed = json_text(entry, "typed");
@@ -166,7 +198,8 @@ static void add_unknown_flag(struct audit *audit, const json_t *entry)
                 const char *flag = json_text(row, "flag");
                 size_t n = strlen(flag);
 
-                if (strncmp(typed, flag, n) || typed[n] != '-' || !json_bool(row, "value"))
+                if (strncmp(typed, flag, n) || typed[n] != '-' || !json_bool(row, "value") ||
+                    !is_value_of(audit, row, typed + n + 1))
                         continue;
                 add(audit, "wrong", entry, json_text(row, "source"),
                     "no flag; is a blank missing behind %s?", flag);

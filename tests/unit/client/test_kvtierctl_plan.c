@@ -9,6 +9,7 @@
  *   doubt            a text that stands in it, null for no doubt
  */
 #include <check.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +273,82 @@ START_TEST(every_finding_has_a_reason)
 }
 END_TEST
 
+/* ---- what our own documents tell people to type ---- */
+
+static bool starts_with(const char *text, const char *beginning)
+{
+        return !strncmp(text, beginning, strlen(beginning));
+}
+
+/* Audits one command of a document; options that stand alone are vLLM's. Returns whether it did. */
+static bool audit_of_document(const char *path, const char *text, const char *config)
+{
+        const struct plan_options options = {0};
+        _cleanup_(plan_freep) struct plan *plan = NULL;
+        bool is_fragment = starts_with(text, "--");
+        struct why why = {""};
+        char command[4096];
+        const json_t *entry;
+        size_t i;
+
+        if (!is_fragment && !starts_with(text, "vllm serve") && !strstr(text, "-m sglang") &&
+            !starts_with(text, "sglang "))
+                return false;
+        snprintf(command, sizeof(command), "%s%s", is_fragment ? "vllm serve MODEL " : "", text);
+        ck_assert_msg(plan_audit(knowledge, json_object_get(configs, config), &options, command,
+                                 &plan, &why) == 0,
+                      "%s: %s: %s", path, why.text, command);
+        json_array_foreach(at(plan->document, "check.findings"), i, entry)
+        {
+                ck_assert_msg(strcmp(json_text(entry, "verdict"), "wrong") &&
+                                      strcmp(json_text(entry, "verdict"), "remove") &&
+                                      strcmp(json_text(entry, "verdict"), "unknown"),
+                              "%s: %s is %s: %s", path, json_text(entry, "flag"),
+                              json_text(entry, "verdict"), json_text(entry, "why"));
+        }
+        return true;
+}
+
+/* Commands stand in fences, from the first column; what they go on with is indented. */
+static unsigned audit_document(const char *path, const char *config)
+{
+        FILE *file = fopen(path, "r");
+        char line[1024], command[2048] = "";
+        bool is_code = false;
+        unsigned n = 0;
+
+        ck_assert_msg(file != NULL, "%s", path);
+        while (fgets(line, sizeof(line), file)) {
+                bool is_fence = starts_with(line, "```");
+
+                if (is_fence || *line != ' ') {
+                        n += audit_of_document(path, command, config);
+                        command[0] = '\0';
+                }
+                is_code = is_code != is_fence;
+                if (is_code && !is_fence)
+                        strncat(command, line, sizeof(command) - strlen(command) - 1);
+        }
+        fclose(file);
+        return n;
+}
+
+START_TEST(our_own_documents_have_no_fault)
+{
+        static const char *const models[] = {"qwen3-8b", "qwen3.5-397b", "glm-5", "deepseek-v3"};
+        unsigned n = 0;
+        glob_t found;
+
+        ck_assert_int_eq(glob(PLAN_DOCUMENTS "/*.md", 0, NULL, &found), 0);
+        for (size_t i = 0; i < found.gl_pathc; i++)
+                for (size_t j = 0; j < sizeof(models) / sizeof(models[0]); j++)
+                        n += audit_document(found.gl_pathv[i], models[j]);
+        globfree(&found);
+        /* vLLM's and SGLang's way to start, and options for peers and for the tier. */
+        ck_assert_uint_ge(n, 4 * sizeof(models) / sizeof(models[0]));
+}
+END_TEST
+
 START_TEST(what_is_broken_is_named)
 {
         const json_t *test = json_array_get(errors, (size_t)_i);
@@ -503,6 +580,7 @@ static Suite *make_suite(void)
         add_loop(tcase, audits_find_these_faults_and_no_others, audits);
         add_loop(tcase, every_finding_has_a_reason, audits);
         add_loop(tcase, what_is_broken_is_named, errors);
+        tcase_add_test(tcase, our_own_documents_have_no_fault);
         tcase_add_test(tcase, a_plan_has_every_part);
         tcase_add_test(tcase, numbers_that_only_python_writes_are_read);
         tcase_add_test(tcase, files_that_are_no_configuration_are_refused);
