@@ -71,6 +71,9 @@ void plan_add_unknown(struct plan *plan, const char *format, ...)
 
 bool plan_is_cache_mode(const char *mode);
 
+/* Told, or the default of the engine for this family. */
+const char *plan_cache_mode(const struct plan *plan);
+
 /* plan_fit.c: chunks and their tails, users, warm sessions, kvtierd's configuration. */
 void plan_fit(struct plan *plan);
 

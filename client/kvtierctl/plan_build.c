@@ -204,7 +204,7 @@ static int check_options(struct plan *plan, struct why *why)
         return check_words(options, why);
 }
 
-static const char *cache_mode(const struct plan *plan)
+const char *plan_cache_mode(const struct plan *plan)
 {
         const char *mode = plan->options.cache_mode;
 
@@ -220,7 +220,7 @@ static int compute_sizes(struct plan *plan, struct why *why)
                 .pp = plan->options.pp,
                 .kv_dtype = plan->options.kv_dtype,
                 .state_dtype = plan->options.state_dtype,
-                .cache_mode = strcmp(cache_mode(plan), "all") ? PLAN_CACHE_ALIGN : PLAN_CACHE_ALL,
+                .cache_mode = strcmp(plan_cache_mode(plan), "all") ? PLAN_CACHE_ALIGN : PLAN_CACHE_ALL,
                 .draft_tokens = plan->options.draft_tokens,
                 .block_size = plan->options.block_size,
                 .mla_block = json_u64(plan->gpu, "mla_block"),
@@ -293,6 +293,9 @@ static void add_size_unknowns(struct plan *plan)
         if (model->state != PLAN_STATE_NONE)
                 plan_add_unknown(plan, "SGLang's page: the one here is vLLM's; SGLang keeps states "
                                        "in a pool of their own");
+        if (model->state != PLAN_STATE_NONE && !strcmp(plan_cache_mode(plan), "all"))
+                plan_add_unknown(plan, "states: in mode all, an older vLLM's, a session may keep "
+                                       "one for each page; users are reckoned with one");
 }
 
 /* ---- document ---- */
@@ -325,7 +328,7 @@ static json_t *describe_page(const struct plan *plan)
                 (json_int_t)sizes->ssm_bytes, "state_bytes", (json_int_t)sizes->layer_state_bytes,
                 "kernel_tokens", (json_int_t)sizes->kernel_tokens, "page_bytes",
                 (json_int_t)sizes->page_bytes, "padding_bytes", (json_int_t)padding, "cache_mode",
-                plan->model.state == PLAN_STATE_NONE ? "" : cache_mode(plan));
+                plan->model.state == PLAN_STATE_NONE ? "" : plan_cache_mode(plan));
 }
 
 static void describe_gpu(struct plan *plan)

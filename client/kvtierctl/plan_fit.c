@@ -52,7 +52,21 @@ static void fit_chunks(struct plan *plan)
 
 /* ---- users ---- */
 
-/* What a session takes on one rank: whole pages, and one for each state and each draft of it. */
+/*
+ * How many states a session keeps of each layer. In mode align vLLM keeps the last at the end of a
+ * page beside the one it works on, and Mamba-2 one more for a page that ends within a prefill
+ * (kv_cache_interface.py, MambaSpec.max_memory_usage_bytes; mamba_mixer2.py).
+ */
+static uint64_t resident_states(const struct plan *plan)
+{
+        uint64_t states = 1 + plan->options.draft_tokens;
+
+        if (!strcmp(plan_cache_mode(plan), "align"))
+                states += plan->model.state == PLAN_STATE_MAMBA2 ? 2 : 1;
+        return states;
+}
+
+/* What a session takes on one rank: whole pages, of tokens and of states. */
 static uint64_t rank_session_bytes(const struct plan *plan)
 {
         const struct plan_sizes *sizes = &plan->sizes;
@@ -66,7 +80,7 @@ static uint64_t rank_session_bytes(const struct plan *plan)
         if (!tokens)
                 tokens = plan->options.context_tokens;
         return tokens * sizes->kv_bytes_per_token + sizes->window_bytes +
-               state * (1 + plan->options.draft_tokens);
+               state * resident_states(plan);
 }
 
 /* What it takes in a tier, of all ranks and stages. */
