@@ -220,7 +220,8 @@ static int compute_sizes(struct plan *plan, struct why *why)
                 .pp = plan->options.pp,
                 .kv_dtype = plan->options.kv_dtype,
                 .state_dtype = plan->options.state_dtype,
-                .cache_mode = strcmp(plan_cache_mode(plan), "all") ? PLAN_CACHE_ALIGN : PLAN_CACHE_ALL,
+                .cache_mode =
+                        strcmp(plan_cache_mode(plan), "all") ? PLAN_CACHE_ALIGN : PLAN_CACHE_ALL,
                 .draft_tokens = plan->options.draft_tokens,
                 .block_size = plan->options.block_size,
                 .mla_block = json_u64(plan->gpu, "mla_block"),
@@ -243,8 +244,7 @@ static void add_plan_facts(struct plan *plan)
                 plan_add_fact(plan, "dp");
         if (options->ep > 1)
                 plan_add_fact(plan, "ep");
-        if (options->kv_dtype && strcmp(options->kv_dtype, "auto"))
-                plan_add_fact(plan, "kv:%s", options->kv_dtype);
+        plan_add_fact(plan, "kv:%s", plan_kv_dtype(&plan->model, options->kv_dtype));
         if (options->draft_tokens)
                 plan_add_fact(plan, "draft");
         if (options->text_only)
@@ -260,6 +260,7 @@ static void add_plan_facts(struct plan *plan)
 static void add_size_unknowns(struct plan *plan)
 {
         const struct plan_model *model = &plan->model;
+        const char *dtype = plan_kv_dtype(model, plan->options.kv_dtype);
 
         if (!plan->sizes.is_known)
                 plan_add_unknown(plan, "sizes: no formula for these layers; take page and bytes "
@@ -284,8 +285,8 @@ static void add_size_unknowns(struct plan *plan)
                                  "KV dtype: the engine chooses it for sparse attention (SGLang: "
                                  "bf16 on Hopper, fp8_e4m3 on Blackwell); %s is reckoned with, "
                                  "--kv-dtype tells another",
-                                 model->is_compressed ? "fp8" : model->dtype);
-        if (plan->options.kv_dtype && !strcmp(plan->options.kv_dtype, "nvfp4"))
+                                 model->is_compressed ? "fp8" : dtype);
+        if (!strcmp(dtype, "nvfp4"))
                 plan_add_unknown(plan, "nvfp4: reckoned as 4.5 bits with scales; the engine's "
                                        "layout may pad them");
         if (plan->options.pp > 1)

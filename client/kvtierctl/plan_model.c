@@ -432,6 +432,71 @@ static void read_dtypes(const struct reading *reading)
                 model->state_dtype = NULL;
 }
 
+/* ---- the KV's type, which a quantized checkpoint may ask for ---- */
+
+/* What ModelOpt or compressed-tensors say of the KV: a name, or bits and type. */
+static const json_t *kv_scheme(const json_t *quantization)
+{
+        static const char *const paths[] = {"quantization.kv_cache_scheme", "kv_cache_scheme",
+                                            "quantization.kv_cache_quant_algo",
+                                            "kv_cache_quant_algo"};
+
+        for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+                const json_t *scheme = member(quantization, paths[i]);
+
+                if (says_yes(scheme))
+                        return scheme;
+        }
+        return NULL;
+}
+
+/* As vLLM reads it (utils/torch_utils.py, get_kv_cache_quant_algo_string); NULL: not at all. */
+static const char *dtype_of_scheme(const char *method, const json_t *scheme)
+{
+        bool is_float = !strcmp(json_text(scheme, "type"), "float");
+        uint64_t bits = json_u64(scheme, "num_bits");
+        const char *name = json_string_value(scheme);
+
+        if (!strcmp(method, "compressed-tensors"))
+                return is_float && bits == 8 ? "fp8" : NULL;
+        if (strncmp(method, "modelopt", 8))
+                return NULL;
+        if (name && !strcasecmp(name, "fp8"))
+                return "fp8_e4m3";
+        if (name && !strcasecmp(name, "nvfp4"))
+                return "nvfp4";
+        if (is_float && bits == 8 && json_is_false(json_object_get(scheme, "dynamic")))
+                return "fp8_e4m3";
+        return is_float && bits == 4 ? "nvfp4" : NULL;
+}
+
+static void read_kv_dtype(const struct reading *reading)
+{
+        const json_t *quantization = member(reading->config, "quantization_config");
+        const json_t *scheme = kv_scheme(quantization);
+        const char *method = json_text(quantization, "quant_method");
+        struct plan_model *model = &reading->plan->model;
+
+        if (!scheme)
+                return;
+        model->kv_dtype = dtype_of_scheme(method, scheme);
+        if (!model->kv_dtype) {
+                _cleanup_free_ char *text = json_dumps(scheme, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+
+                plan_add_unknown(reading->plan,
+                                 "KV dtype: the checkpoint asks for %.200s, which vLLM 0.32 does "
+                                 "not heed so; %s is reckoned with, --kv-dtype tells another",
+                                 text ? text : "?", model->dtype);
+                return;
+        }
+        json_array_append_new(reading->decided_by,
+                              json_pack("{s:s, s:s, s:s, s:s}", "field", "quantization_config",
+                                        "value", model->kv_dtype, "means",
+                                        "the type of the KV, unless another is told", "source",
+                                        "vLLM 0.32 utils/torch_utils.py, "
+                                        "resolve_kv_cache_dtype_string"));
+}
+
 /* ---- class ---- */
 
 static const char *type_of(const json_t *config)
@@ -581,6 +646,7 @@ int plan_model_read(struct plan *plan, const json_t *config, struct why *why)
         if (r < 0)
                 return r;
         read_dtypes(&reading);
+        read_kv_dtype(&reading);
         add_weight_fact(&reading);
         return classify(&reading);
 }

@@ -50,6 +50,7 @@ struct plan_model {
         uint64_t ratio4_layers, ratio128_layers;
 
         const char *dtype;       /* of weights, and of KV and state unless told otherwise */
+        const char *kv_dtype;    /* that the checkpoint asks for; NULL: dtype */
         const char *state_dtype; /* that the configuration asks for; NULL: dtype, or float32 */
 };
 

@@ -94,9 +94,11 @@ static int check_division(uint64_t value, uint64_t parts, const char *what, stru
         return err_raise(-EINVAL);
 }
 
-static const char *kv_dtype(const struct plan_model *model, const struct plan_shape *shape)
+const char *plan_kv_dtype(const struct plan_model *model, const char *told)
 {
-        return shape->kv_dtype && strcmp(shape->kv_dtype, "auto") ? shape->kv_dtype : model->dtype;
+        if (told && strcmp(told, "auto"))
+                return told;
+        return model->kv_dtype ? model->kv_dtype : model->dtype;
 }
 
 static int dtype_sixteenths(const char *dtype, const char *of, uint64_t *ret_sixteenths,
@@ -124,7 +126,7 @@ static int size_latent(const struct plan_model *model, const struct plan_shape *
                 {model->latent_rank, "kv_lora_rank", false},
                 {model->rope_dim, "qk_rope_head_dim", true},
         };
-        const char *dtype = kv_dtype(model, shape);
+        const char *dtype = plan_kv_dtype(model, shape->kv_dtype);
         bool is_sparse = model->has_index && model->state == PLAN_STATE_NONE;
         int r = check_needs(needs, 2, "latent attention", why);
 
@@ -530,7 +532,8 @@ int plan_size_compute(const struct plan_model *model, const struct plan_shape *s
         if (r < 0)
                 return r;
         if (!model->is_compressed) {
-                r = dtype_sixteenths(kv_dtype(model, shape), "the KV dtype", &sixteenths, why);
+                r = dtype_sixteenths(plan_kv_dtype(model, shape->kv_dtype), "the KV dtype",
+                                     &sixteenths, why);
                 if (r == 0)
                         r = model->is_latent ? size_latent(model, shape, sixteenths, &sizes, why)
                                              : size_heads(model, shape, sixteenths, &sizes, why);

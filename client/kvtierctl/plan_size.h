@@ -28,7 +28,7 @@ enum plan_cache_mode {
 struct plan_shape {
         uint64_t tp;
         uint64_t pp;
-        const char *kv_dtype;    /* NULL or "auto": the model's */
+        const char *kv_dtype;    /* NULL or "auto": the checkpoint's */
         const char *state_dtype; /* NULL: the model's own rule */
         enum plan_cache_mode cache_mode;
         uint64_t draft_tokens;
@@ -71,6 +71,9 @@ struct plan_sizes {
 /* 0, or a negative errno with @why: a field is missing, or TP does not divide the model. */
 int plan_size_compute(const struct plan_model *model, const struct plan_shape *shape,
                       struct plan_sizes *ret_sizes, struct why *why);
+
+/* The type of the KV: told, the checkpoint's, or the model's. */
+const char *plan_kv_dtype(const struct plan_model *model, const char *told);
 
 /* The next multiple; 0 when @multiple is. */
 uint64_t plan_round_up(uint64_t value, uint64_t multiple);
