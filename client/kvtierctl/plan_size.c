@@ -515,6 +515,15 @@ static int check_limits(const struct plan_sizes *sizes, struct why *why)
         return err_raise(-EINVAL);
 }
 
+/* The engine refuses what leaves ranks with parts of heads, however little KV they have. */
+static int check_heads(const struct plan_model *model, const struct plan_shape *shape,
+                       struct why *why)
+{
+        return plan_has(model->heads)
+                       ? check_division(model->heads, shape->tp, "attention heads", why)
+                       : 0;
+}
+
 int plan_size_compute(const struct plan_model *model, const struct plan_shape *shape,
                       struct plan_sizes *ret_sizes, struct why *why)
 {
@@ -525,7 +534,7 @@ int plan_size_compute(const struct plan_model *model, const struct plan_shape *s
 
         if (!model->layers_known || model->state == PLAN_STATE_OTHER) {
                 *ret_sizes = sizes;
-                return 0;
+                return check_heads(model, shape, why);
         }
         sizes.is_known = true;
         r = model->is_compressed ? size_v4(model, shape, &sizes, why) : 0;
@@ -551,6 +560,7 @@ int plan_size_compute(const struct plan_model *model, const struct plan_shape *s
                 sum_up(model, shape, &sizes);
         }
         r = check_limits(&sizes, why);
+        r = r ? r : check_heads(model, shape, why);
         if (r < 0)
                 return r;
         *ret_sizes = sizes;
