@@ -19,7 +19,8 @@ class FakeServer:
     wrong_token, wrong_logprob: what kvtier serves differs at token 3, or its log probabilities do
     cut                 so does whatever goes on from any cache
     rounds              and that by little
-    noisy               answers differ from time to time, at token 2
+    noisy               every second answer differs at token 2, which is a near tie
+    wild                answers differ there from time to time, without likely tokens in common
     dies, stalls        after so many tokens of a stream
     drips               seconds before each token
     fails               HTTP 500 for each of so many requests
@@ -66,8 +67,8 @@ class FakeServer:
         number = next(self.numbers)
         for i in range(body["max_tokens"]):
             token, logprob = source.randrange(VOCABULARY), -0.5
-            if i == 2 and self.noisy:
-                token = number
+            if i == 2 and self.wild:
+                token = 10 * number
             if i == 3 and where and self.cut:
                 token = VOCABULARY + 1
             if i == 3 and where == "kvtier":
@@ -76,7 +77,9 @@ class FakeServer:
             other = token - VOCABULARY if self.rounds and token >= VOCABULARY else token + 1
             if self.rounds and i == 3 and where != "kvtier":
                 other = token + VOCABULARY
-            near = 0.01 if self.rounds else 1.0
+            near = 0.01 if self.rounds or self.noisy else 1.0
+            if i == 2 and self.noisy and number % 2:
+                token, other = other, token
             yield token, {f"token_id:{token}": logprob, f"token_id:{other}": logprob - near}
 
     def engine_page(self):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kvtier-validate against a server whose faults are known."""
 import json
+import math
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from fake_server import MODEL, FakeServer
 from kvtier.validate import answer, caches
 from kvtier.validate.command import main
+from kvtier.validate.verdict import judge
 
 FUNCTION = ("--steps", "function", "--prompts", "2", "--prompt-tokens", "64", "--output-tokens", "6")
 
@@ -54,6 +56,18 @@ def validate(tmp_path, capsys):
 
 def causes(report):
     return [one["cause"] for one in report["steps"]["function"]]
+
+
+def spoil(server, is_wrong):
+    """Other tokens than the right ones, and sure of them, where is_wrong(place, cache, body)."""
+    plain = server.answer
+
+    def spoilt(body, where):
+        for i, (token, likely) in enumerate(plain(body, where)):
+            wrong = {f"token_id:{token + 5000}": -0.001, f"token_id:{token}": -12.0}
+            yield (token + 5000, wrong) if is_wrong(i, where, body) else (token, likely)
+
+    server.answer = spoilt
 
 
 def served(report):
@@ -116,16 +130,95 @@ def test_an_engine_that_differs_by_itself_is_told_from_the_cache(serve, validate
 def test_a_wrong_token_before_the_engines_own_noise_is_of_the_cache(serve, validate):
     """Token 2 differs from run to run, and so is no witness of what came with token 1."""
     server = serve(noisy=True)
-    plain = server.answer
-
-    def spoilt(body, where):
-        for i, (token, likely) in enumerate(plain(body, where)):
-            wrong = i == 1 and where == "kvtier"
-            yield (token + 5000, {f"token_id:{token + 5000}": -0.1}) if wrong else (token, likely)
-
-    server.answer = spoilt
+    spoil(server, lambda i, where, body: i == 1 and where == "kvtier")
     status, _, report = validate(server, *FUNCTION)
     assert (status, causes(report)) == (1, ["cache"] * 2)
+
+
+def test_the_engines_own_noise_excuses_no_wrong_token_behind_it(serve, validate):
+    server = serve(noisy=True)
+    spoil(server, lambda i, where, body: i >= 2 and where == "kvtier")
+    status, _, report = validate(server, *FUNCTION)
+    assert (status, causes(report)) == (1, ["cache"] * 2)
+
+
+def test_an_engine_that_is_far_from_itself_proves_nothing(serve, validate):
+    server = serve(wild=True)
+    status, _, report = validate(server, *FUNCTION)
+    assert (status, causes(report)) == (0, ["undecided"] * 2)
+    assert "NOT PROVEN for 2 of 2" in report["summary"][0]
+    assert validate(server, *FUNCTION, "--resume", "--require-proof")[0] == 1
+
+
+def test_a_cold_answer_is_judged_too(serve, validate):
+    """Bytes that are right when they are read, of an engine that is disturbed while it stores."""
+    server = serve()
+    spoil(server, lambda i, where, body: i >= 1 and not where and not body.get("cache_salt"))
+    status, _, report = validate(server, *FUNCTION, "--require-proof")
+    assert (status, causes(report)) == (1, ["cache"] * 2)
+    [one, _] = report["steps"]["function"]
+    assert (one["run"], one["position"]) == ("cold", 1) and one["text"].startswith("cold: token 1")
+    assert one["compared"]["warm"]["equal_tokens"] == 6
+
+
+# ---- verdicts ----
+
+
+def said(*places):
+    """An answer of (token, its log probability, the next likely one, that one's) for each place."""
+    likely = [{str(token): lp, str(other): lp2} for token, lp, other, lp2 in places]
+    return answer.Answer(tokens=[one[0] for one in places], likely=likely, finished=True)
+
+
+def cause(bypass, again, own, warm, tolerance=0.05):
+    return judge(bypass, again, own, warm, tolerance).cause
+
+
+SURE = (1, -0.1, 2, -3.0)
+
+
+def test_what_the_engines_own_prefix_differs_by_kvtiers_may_too():
+    right = said((1, -1.0, 2, -3.0))
+    own, warm, far = (said((1, lp, 2, -3.0)) for lp in (-1.2, -0.85, -0.5))
+    assert cause(right, right, own, warm) == "equal"
+    assert cause(right, right, None, warm) == "cache"
+    assert cause(right, right, own, far) == "cache"
+
+
+def test_noise_elsewhere_excuses_nothing():
+    right = said(SURE, SURE, (5, -0.70, 6, -0.90))
+    again = said(SURE, SURE, (6, -0.70, 5, -1.00))
+    wrong = said((1, -0.5, 2, -3.0), SURE, (6, -0.70, 5, -0.90))
+    assert cause(right, again, None, wrong) == "cache"
+    assert cause(right, again, None, said(SURE, SURE, (6, -0.69, 5, -0.80))) == "engine"
+    assert cause(right, again, None, said(SURE, SURE, (9, -0.01, 6, -5.0))) == "cache"
+
+
+def test_what_goes_on_like_the_engines_own_prefix_up_to_there_is_prefix():
+    right = said(SURE, (2, -0.70, 9, -0.75), SURE, SURE)
+    own = said(SURE, (9, -0.62, 2, -0.80), (5, -0.69, 7, -0.71), SURE)
+    warm = said(SURE, (9, -0.61, 2, -0.81), (7, -0.69, 5, -0.71), SURE)
+    assert cause(right, right, own, warm) == "prefix"
+    other = said(SURE, (3, -0.2, 2, -1.5), (7, -0.69, 5, -0.71), SURE)
+    assert cause(right, right, own, other) == "cache"
+
+
+def test_without_log_probabilities_noise_proves_nothing():
+    right, again, wrong = (
+        answer.Answer(tokens=tokens, finished=True) for tokens in ([1, 2, 3], [1, 2, 4], [1, 2, 5])
+    )
+    assert cause(right, again, None, wrong) == "undecided"
+    assert cause(right, right, None, wrong) == "cache"
+    assert cause(right, right, wrong, wrong) == "prefix"
+
+
+def test_what_is_no_number_is_far():
+    assert cause(said(SURE), said(SURE), None, said((1, math.nan, 2, -3.0))) == "cache"
+
+
+def test_a_likely_token_that_the_other_run_does_not_list_is_far():
+    assert cause(said((5, -0.7, 8, -2.0)), said((5, -0.7, 8, -2.0)), None,
+                 said((9, -0.1, 8, -2.0))) == "cache"  # fmt: skip
 
 
 def test_what_no_counter_shows_is_not_proven(serve, validate):

@@ -3,18 +3,19 @@
 
 Each prompt is new, so that no cache has it, and is answered up to five times: bypassed twice, which
 tells what the engine does by itself; once more on its own prefix cache, of the first; cold, which
-stores it; warm, with the engine's own cache emptied, from kvtier. `verdict` says what differs why.
+stores it; warm, with the engine's own cache emptied, from kvtier. `verdict` says what differs why,
+of cold and of warm: the worse of both counts.
 """
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Optional
 
 from .answer import Answer
 from .caches import Caches, Proof
 from .engine import Engine
 from .prompts import Prompts
-from .verdict import UNDECIDED, CAUSES, Comparison, Verdict, compare, judge
+from .verdict import CAUSES, EQUAL, UNDECIDED, Comparison, Verdict, compare, judge, worse
 
 #: A warm run that found nothing, since its stores were still under way, is made again.
 WARM_RUNS = 3
@@ -55,6 +56,7 @@ class FunctionStep:
         return {
             "part": part,
             "cause": verdict.cause,
+            "run": verdict.run,
             "position": verdict.position,
             "text": verdict.text,
             "served": proof.served,
@@ -101,12 +103,15 @@ class FunctionStep:
         warm: Answer,
     ) -> Verdict:
         if bypass and again:
-            return judge(bypass, again, own, warm, self._tolerance)
-        found = compare(cold, warm)
-        if found.position is None:
-            return judge(cold, cold, None, warm, self._tolerance)
-        place = f"token {found.position}: "
-        return Verdict(UNDECIDED, found.position, place + CAUSES[UNDECIDED])
+            verdict = judge(bypass, again, own, warm, self._tolerance)
+            of_cold = judge(bypass, again, own, cold, self._tolerance)
+            of_cold = replace(of_cold, run="cold", text=f"cold: {of_cold.text}")
+            return worse(verdict, of_cold)
+        verdict = judge(cold, cold, None, warm, self._tolerance)
+        if verdict.cause == EQUAL:
+            return verdict
+        place = f"token {verdict.position}: " if verdict.position is not None else ""
+        return Verdict(UNDECIDED, verdict.position, place + CAUSES[UNDECIDED])
 
 
 def _made(**runs: Optional[Answer]) -> dict[str, Answer]:
