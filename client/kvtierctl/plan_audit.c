@@ -50,6 +50,19 @@ static bool applies(const struct audit *audit, const json_t *rule, const char *a
                plan_holds(audit->plan->facts, json_object_get(rule, "when"));
 }
 
+/* Rules may ask what else the command line has. */
+static void add_flag_facts(struct audit *audit)
+{
+        const json_t *entry;
+        size_t i;
+
+        json_array_foreach(audit->flags.entries, i, entry)
+        {
+                if (*json_text(entry, "flag"))
+                        plan_add_fact(audit->plan, "flag:%s", json_text(entry, "flag"));
+        }
+}
+
 static void find_missing(struct audit *audit)
 {
         const json_t *rule;
@@ -107,7 +120,8 @@ static bool check_rules(struct audit *audit, const json_t *entry)
 
                 if (strcmp(json_text(rule, "flag"), flag))
                         continue;
-                if (applies(audit, rule, "leave")) {
+                if (applies(audit, rule, "leave") &&
+                    !plan_flags_is_default(plan_flags_row(&audit->flags, entry), entry)) {
                         add(audit, "remove", entry, json_text(rule, "source"), "%s",
                             json_text(rule, "why"));
                         return true;
@@ -211,7 +225,7 @@ static void add_unknown_flag(struct audit *audit, const json_t *entry)
 /* A value that the plan took no notice of, such as a shell's variable. */
 static bool check_notice(struct audit *audit, const json_t *entry, const json_t *row)
 {
-        if (plan_flags_are_heeded(row, json_text(entry, "value")))
+        if (plan_flags_are_heeded(row, entry))
                 return false;
         add(audit, "unknown", entry, json_text(row, "source"),
             "the plan does not know this value and reckons without it");
@@ -264,6 +278,7 @@ int plan_audit(const json_t *knowledge, const json_t *config, const struct plan_
         r = plan_new(knowledge, config, &set, &audit.plan, why);
         if (r == 0) {
                 audit.findings = json_array();
+                add_flag_facts(&audit);
                 find_missing(&audit);
                 check_flags(&audit);
                 r = describe(&audit, why);

@@ -23,23 +23,45 @@ static bool is_engine(const char *word, const char *engine)
                !strncmp(rest, "-openai", 7);
 }
 
+/*
+ * How sure it is that a word which is called like an engine runs it: 3 as "-m sglang.x" and
+ * "vllm serve", 1 as a flag's value or a folder, 2 as anything else, such as an image.
+ */
+static unsigned sureness(const json_t *words, size_t i)
+{
+        const char *word = json_string_value(json_array_get(words, i));
+        const char *before = i ? json_string_value(json_array_get(words, i - 1)) : NULL;
+        const char *next = json_string_value(json_array_get(words, i + 1));
+
+        if (before && !strcmp(before, "-m"))
+                return 3;
+        if (next && (!strcmp(next, "serve") || !strcmp(next, "server")))
+                return 3;
+        return before && (*before == '-' || strchr("/.~", *word)) ? 1 : 2;
+}
+
 /* The word that runs the engine; a container's image and a Python module count too. */
 static const char *find_engine(const json_t *words, size_t *ret_i)
 {
         static const char *const engines[] = {"vllm", "sglang", "lmcache"};
+        const char *found = NULL;
         const json_t *word;
+        unsigned most = 0;
         size_t i;
 
         json_array_foreach(words, i, word)
         {
                 for (size_t j = 0; j < sizeof(engines) / sizeof(engines[0]); j++) {
-                        if (!is_engine(json_string_value(word), engines[j]))
+                        if (!json_is_string(word) ||
+                            !is_engine(json_string_value(word), engines[j]) ||
+                            sureness(words, i) <= most)
                                 continue;
+                        most = sureness(words, i);
                         *ret_i = i;
-                        return engines[j];
+                        found = engines[j];
                 }
         }
-        return NULL;
+        return found;
 }
 
 /* vLLM takes "_" for "-" in names of flags. */
@@ -68,15 +90,21 @@ static bool is_spelled(const json_t *row, const char *typed, size_t n)
         return false;
 }
 
-/* The row of this engine's flag, else that of another engine's, or NULL. */
+/*
+ * The row of this engine's flag, else that of another engine's, or NULL. vLLM takes the members of
+ * JSON one by one: "--speculative-config.method mtp".
+ */
 static const json_t *find_flag(const struct plan_flags *flags, const char *typed, size_t n)
 {
+        const char *dot = memchr(typed, '.', n);
         const json_t *row, *other = NULL;
         size_t i;
 
+        n = dot ? (size_t)(dot - typed) : n;
+
         json_array_foreach(plan_table(flags->knowledge, "engines", "flags"), i, row)
         {
-                if (!is_spelled(row, typed, n))
+                if (!is_spelled(row, typed, n) || (dot && !json_bool(row, "dotted")))
                         continue;
                 if (plan_lists(json_object_get(row, "engines"), flags->engine))
                         return row;
@@ -100,15 +128,17 @@ static bool takes_value(const json_t *row, const char *next)
         return !row || json_is_true(json_object_get(row, "value"));
 }
 
-/* What stands before the engine's word is Python's or a container's. */
+/* What stands before the engine's word is Python's or a container's, behind an end another's. */
 static void parse_flags(struct plan_flags *flags, const json_t *words, size_t first)
 {
         for (size_t i = first; i < json_array_size(words); i++) {
                 const char *word = json_string_value(json_array_get(words, i));
                 const char *next = json_string_value(json_array_get(words, i + 1));
-                size_t n = strcspn(word, "=");
+                size_t n = strcspn(word ?: "", "=");
                 const json_t *row;
 
+                if (!word)
+                        break;
                 if (word[0] != '-' || !word[1])
                         continue;
                 row = find_flag(flags, word, n);
@@ -153,8 +183,10 @@ static bool set_draft(const char *value, uint64_t *draft)
 
         if (!json_is_object(config))
                 return plan_flags_number(value, draft);
+        if (!json_u64(config, "num_speculative_tokens"))
+                return false;
         *draft = json_u64(config, "num_speculative_tokens");
-        return *draft > 0;
+        return true;
 }
 
 static bool set_share(const char *value, double *share)
@@ -173,6 +205,15 @@ static bool set_dtype(const char *value, const char **dtype)
         if (plan_dtype_sixteenths(value))
                 *dtype = value;
         return *dtype == value || !strcmp(value, "auto");
+}
+
+/* The option that a flag sets; of the dotted ones only that for the member which counts. */
+static const char *option_of(const json_t *row, const json_t *entry)
+{
+        const char *dot = strchr(json_text(entry, "typed"), '.');
+
+        return dot && strcmp(dot + 1, json_text(row, "option_member")) ? ""
+                                                                       : json_text(row, "option");
 }
 
 /* Whether @value is one that the plan can reckon with. */
@@ -208,6 +249,13 @@ static bool set_option(struct plan_options *options, const char *option, const c
         return true;
 }
 
+bool plan_flags_is_default(const json_t *row, const json_t *entry)
+{
+        const char *value = json_string_value(json_object_get(row, "default"));
+
+        return value && !strcmp(value, json_text(entry, "value"));
+}
+
 bool plan_flags_has(const struct plan_flags *flags, const char *flag)
 {
         const json_t *entry;
@@ -217,8 +265,9 @@ bool plan_flags_has(const struct plan_flags *flags, const char *flag)
         {
                 const json_t *row = plan_flags_row(flags, entry);
 
-                if (!strcmp(json_text(entry, "flag"), flag) ||
-                    !strcmp(json_text(row, "counts_as"), flag))
+                if (!plan_flags_is_default(row, entry) &&
+                    (!strcmp(json_text(entry, "flag"), flag) ||
+                     !strcmp(json_text(row, "counts_as"), flag)))
                         return true;
         }
         return false;
@@ -240,7 +289,7 @@ void plan_flags_apply(const struct plan_flags *flags, struct plan_options *optio
         {
                 const json_t *row = plan_flags_row(flags, entry);
 
-                set_option(options, json_text(row, "option"), json_text(entry, "value"));
+                set_option(options, option_of(row, entry), json_text(entry, "value"));
         }
         if (plan_flags_has(flags, "--enable-expert-parallel"))
                 options->ep = options->tp * options->dp;
@@ -252,12 +301,13 @@ void plan_flags_apply(const struct plan_flags *flags, struct plan_options *optio
         options->text_only = options->text_only || plan_flags_has(flags, "--language-model-only");
 }
 
-bool plan_flags_are_heeded(const json_t *row, const char *value)
+bool plan_flags_are_heeded(const json_t *row, const json_t *entry)
 {
+        const char *value = json_text(entry, "value");
         struct plan_options ignored = {0};
         uint64_t number;
 
-        return set_option(&ignored, json_text(row, "option"), value) &&
+        return set_option(&ignored, option_of(row, entry), value) &&
                (!json_bool(row, "number") || plan_flags_number(value, &number));
 }
 

@@ -26,14 +26,17 @@ int plan_flags_init(struct plan_flags *flags, const json_t *knowledge, const cha
 /* The row of an entry, of another engine where this one has no such flag; NULL: none. */
 const json_t *plan_flags_row(const struct plan_flags *flags, const json_t *entry);
 
-/* Whether @flag, or one that counts as it, is there. */
+/* Whether an entry says what the engine would do without it. */
+bool plan_flags_is_default(const json_t *row, const json_t *entry);
+
+/* Whether @flag, or one that counts as it, is there, and not at its default. */
 bool plan_flags_has(const struct plan_flags *flags, const char *flag);
 
 /* Sets what the command line says, and what it does not to the engine's defaults. */
 void plan_flags_apply(const struct plan_flags *flags, struct plan_options *options);
 
-/* Whether plan_flags_apply() understands @value of the flag of @row: not a shell's variable. */
-bool plan_flags_are_heeded(const json_t *row, const char *value);
+/* Whether plan_flags_apply() understands the entry's value: not a shell's variable. */
+bool plan_flags_are_heeded(const json_t *row, const json_t *entry);
 
 /* A whole number above 0. */
 bool plan_flags_number(const char *value, uint64_t *ret_number);

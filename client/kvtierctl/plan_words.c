@@ -26,6 +26,12 @@ static const char *skip_blanks(const char *text)
         }
 }
 
+/* Ends a command, but for the "&" of "2>&1" and "&>log". */
+static bool is_end(const char *text, char before)
+{
+        return *text == ';' || *text == '|' || (*text == '&' && before != '>' && text[1] != '>');
+}
+
 /* Copies a quoted part behind its opening quote; returns what follows the closing one. */
 static const char *take_quoted(const char *text, char quote, char *word, size_t *n)
 {
@@ -42,7 +48,7 @@ static const char *take_word(const char *text, char *word)
 {
         size_t n = 0;
 
-        while (text && *text && !is_blank(*text)) {
+        while (text && *text && !is_blank(*text) && !is_end(text, n ? word[n - 1] : '\0')) {
                 if (*text == '\'' || *text == '"') {
                         text = take_quoted(text + 1, *text, word, &n);
                 } else if (text[0] == '\\' && text[1] == '\n') {
@@ -68,6 +74,11 @@ int plan_words_split(const char *command, json_t **ret_words, struct why *why)
         for (command = skip_blanks(command); *command; command = skip_blanks(command)) {
                 json_t *text;
 
+                if (is_end(command, '\0')) {
+                        json_array_append_new(words, json_null());
+                        command += strspn(command, ";|&");
+                        continue;
+                }
                 command = take_word(command, word);
                 if (!command) {
                         why_set(why, "the command line has a quote that is not closed");

@@ -460,6 +460,18 @@ START_TEST(words_are_split_as_a_shell_does)
 }
 END_TEST
 
+START_TEST(words_end_with_their_command)
+{
+        json_auto_t *words = NULL;
+        json_auto_t *expected = json_pack("[s, n, s, s, n, s, n, s, n, s, s]", "a", "b", "2>&1",
+                                          "c", "d", "e;f", "&>g");
+        struct why why = {""};
+
+        ck_assert_int_eq(plan_words_split("a && b 2>&1|c; d & 'e;f' &>g", &words, &why), 0);
+        ck_assert(json_equal(words, expected));
+}
+END_TEST
+
 START_TEST(rules_hold_when_their_facts_do)
 {
         json_auto_t *facts = json_pack("{s:b, s:b}", "moe", 1, "state", 1);
@@ -586,6 +598,7 @@ static Suite *make_suite(void)
         tcase_add_test(tcase, files_that_are_no_configuration_are_refused);
         tcase_add_test(tcase, a_file_that_is_not_there_is_named);
         tcase_add_test(tcase, words_are_split_as_a_shell_does);
+        tcase_add_test(tcase, words_end_with_their_command);
         tcase_add_test(tcase, rules_hold_when_their_facts_do);
         tcase_add_test(tcase, rules_use_facts_that_exist);
         tcase_add_test(tcase, rules_use_flags_of_the_table);
