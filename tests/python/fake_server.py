@@ -25,6 +25,8 @@ class FakeServer:
     drips               seconds before each token
     fails               HTTP 500 for each of so many requests
     error               in the stream
+    event               the first of the stream, of any kind
+    models              what /v1/models answers
     no_reset, no_tokenize, no_usage, no_kvtier_metrics, forgets
     """
 
@@ -112,7 +114,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/version":
             self.send(json.dumps({"version": "0"}))
         elif self.path == "/v1/models":
-            self.send(json.dumps({"data": [{"id": MODEL, "max_model_len": 4096}]}))
+            known = {"data": [{"id": MODEL, "max_model_len": 4096}]}
+            self.send(json.dumps(self.fake.faults.get("models", known)))
         elif self.path == "/metrics":
             self.send(self.fake.engine_page())
         elif self.path == "/kvtierd/metrics":
@@ -160,6 +163,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def stream(self, body, where):
         fake = self.fake
+        if fake.event is not None:
+            self.event(fake.event)
         for i, (token, likely) in enumerate(fake.answer(body, where)):
             if fake.dies == i:
                 return

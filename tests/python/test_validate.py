@@ -14,6 +14,7 @@ import pytest
 from fake_server import MODEL, FakeServer
 from kvtier.validate import answer, caches
 from kvtier.validate.command import main
+from kvtier.validate.stability import StabilityStep
 from kvtier.validate.verdict import judge
 
 FUNCTION = ("--steps", "function", "--prompts", "2", "--prompt-tokens", "64", "--output-tokens", "6")
@@ -279,6 +280,49 @@ def test_a_server_that_fails_ends_it_soon(serve, validate, faults, options, erro
     assert report["summary"] == ["nothing was done"]
 
 
+NO_EVENTS = [
+    {"choices": ["x"]},
+    {"choices": 5},
+    {"usage": 5},
+    {"usage": {"prompt_tokens": "many"}},
+    {"usage": {"prompt_tokens_details": 3}},
+    {"choices": [{"logprobs": "x"}]},
+    {"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": ["x"]}}]},
+    {"choices": [{"logprobs": {"content": ["x"]}}]},
+    {"choices": [{"token_ids": 5}]},
+    {"choices": [{"token_ids": [[1]]}]},
+    {"choices": [{"text": 7}]},
+    ["no object"],
+]
+
+
+@pytest.mark.parametrize("event", NO_EVENTS, ids=str)
+def test_answers_of_no_form_are_the_servers_fault(serve, validate, event):
+    status, text, _ = validate(serve(event=event), *FUNCTION)
+    assert status == 3 and "the stream has what is no" in text, text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    "models", [{"data": 5}, {"data": [{"id": 5}]}, {"data": {"a": 1}}, {"data": None}, [], 5], ids=str
+)
+def test_a_list_of_models_of_no_form_is_too(serve, validate, models):
+    status, text, _ = validate(serve(models=models), *FUNCTION)
+    assert status == 3 and "lists no model" in text
+
+
+@pytest.mark.parametrize("length", [True, "4096", -1, 0, None])
+def test_a_length_that_is_none_is_not_known(serve, validate, length):
+    server = serve(models={"data": [{"id": MODEL, "max_model_len": length}]})
+    assert validate(server, *FUNCTION)[0] == 0
+
+
+def test_a_fault_of_its_own_is_not_called_wrong_bytes(serve, validate, monkeypatch):
+    monkeypatch.setattr("kvtier.validate.run.token_pool", lambda *_: 1 / 0)
+    status, text, _ = validate(serve(), *FUNCTION)
+    assert status == 3 and "a fault of its own: ZeroDivisionError" in text
+
+
 def test_nobody_there_is_said(serve, validate):
     server = serve()
     server.close()
@@ -373,6 +417,19 @@ def test_errors_of_a_load_are_counted(serve, validate):
     status, _, report = validate(serve(fails=3, drips=0.002), *LOAD)
     assert status == 3
     assert report["steps"]["stability"][0]["errors"] == {"status 500": 3}
+
+
+def test_answers_of_no_form_are_errors_of_a_load(serve, validate):
+    status, text, report = validate(serve(event={"choices": ["x"]}), *LOAD)
+    assert status == 3 and "the engine answers no more" in text
+    [one] = report["steps"]["stability"]
+    assert one["requests"] == 0 and one["errors"]["answer"] >= 5
+
+
+def test_a_load_without_an_answer_has_failed(serve, validate, monkeypatch):
+    monkeypatch.setattr(StabilityStep, "_ask", lambda step, _: step._stop.wait(0.1))
+    status, _, report = validate(serve(), *LOAD, "--duration", "1")
+    assert status == 3 and "FAILED: no answers" in report["summary"][0]
 
 
 def test_leases_that_a_load_leaves_behind_are_told(serve, validate, monkeypatch):
@@ -491,6 +548,13 @@ def test_sglang_names_them_by_strings_when_it_has_no_numbers():
 def test_others_have_text_alone():
     got = read({"choices": [{"text": "ab"}]}, {"choices": [{"text": "c", "finish_reason": "stop"}]})
     assert got.tokens == ["ab", "c"] and got.likely == []
+
+
+def test_a_token_without_log_probabilities_moves_no_others():
+    one = {"tokens": ["b"], "token_logprobs": [-2.0], "top_logprobs": [None]}
+    got = read({"choices": [{"text": "a"}]},
+               {"choices": [{"text": "b", "logprobs": one, "finish_reason": "stop"}]})  # fmt: skip
+    assert got.tokens == ["a", "b"] and got.likely == [{}, {"b": -2.0}]
 
 
 def test_lines_that_come_in_pieces_are_put_together():

@@ -53,20 +53,27 @@ class Reader:
         self._began, self._last = began, began
 
     def take(self, line: str, now: float) -> bool:
-        """True: that was the end. EngineError: the server tells of an error, or no JSON."""
+        """True: that was the end. EngineError: the server tells of an error, or of no tokens."""
         if not line.startswith("data:"):
             return False
         data = line[len("data:") :].strip()
         if data == DONE:
             self.answer.total_s = now - self._began
             return True
-        self._take_event(_parsed(data), now)
+        event = _parsed(data)
+        try:
+            self._take_event(event, now)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as why:
+            text = f"the stream has what is no event of a completion: {data[:100]!r}"
+            raise EngineError(text) from why
         return False
 
     def end(self) -> Answer:
         """Broken: what ended was the stream, and not the answer."""
         if not self.answer.finished:
             raise Broken(f"the stream ended after {len(self.answer.tokens)} tokens")
+        if not any(self.answer.likely):
+            self.answer.likely = []
         return self.answer
 
     def _take_event(self, event: Mapping[str, Any], now: float) -> None:
@@ -82,9 +89,13 @@ class Reader:
                 self.answer.total_s = now - self._began
 
     def _take_usage(self, usage: Mapping[str, Any]) -> None:
-        self.answer.prompt_tokens = usage.get("prompt_tokens", self.answer.prompt_tokens)
         details = usage.get("prompt_tokens_details") or {}
-        self.answer.cached_tokens = details.get("cached_tokens", self.answer.cached_tokens)
+        for name, count in (
+            ("prompt_tokens", usage.get("prompt_tokens")),
+            ("cached_tokens", details.get("cached_tokens")),
+        ):
+            if count is not None:
+                setattr(self.answer, name, _checked(count, int))
 
     def _take_tokens(self, choice: Mapping[str, Any], now: float) -> None:
         tokens, likely = _tokens(choice)
@@ -97,17 +108,25 @@ class Reader:
             self.answer.ttft_s = now - self._began
         self._last = now
         self.answer.tokens += tokens
-        self.answer.likely += likely
+        self.answer.likely += likely or [{} for _ in tokens]
 
 
 def _parsed(data: str) -> Mapping[str, Any]:
     try:
         event = json.loads(data)
-    except ValueError as why:
+    except (ValueError, RecursionError) as why:
         raise EngineError(f"the stream has what is no JSON: {data[:100]!r}") from why
     if not isinstance(event, dict):
         raise EngineError(f"the stream has what is no JSON object: {data[:100]!r}")
     return event
+
+
+def _checked(value: Any, *kinds: type) -> Any:
+    """TypeError: it is of another kind."""
+    # type(): True is no number here.
+    if type(value) not in kinds:
+        raise TypeError(f"{value!r} is no {kinds[0].__name__}")
+    return value
 
 
 def _tokens(choice: Mapping[str, Any]) -> tuple[list[Token], list[dict[str, float]]]:
@@ -118,8 +137,10 @@ def _tokens(choice: Mapping[str, Any]) -> tuple[list[Token], list[dict[str, floa
     else:
         named, likely = _of_lists(beside)
     numbers = choice.get("token_ids") or choice.get("tokens")
-    text = choice.get("text")
-    tokens: list[Token] = list(numbers or named or ([text] if text else []))
+    text = _checked(choice.get("text") or "", str)
+    if numbers is not None:
+        _checked(numbers, list)
+    tokens = [_checked(one, int, str) for one in numbers or named or ([text] if text else [])]
     return tokens, likely if len(likely) == len(tokens) else []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Optional, Sequence
 
 FINE, WRONG, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -28,6 +29,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return _complain(str(why), FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted; --resume goes on", INTERRUPTED)
+    except Exception as why:
+        # Python's own status of this, 1, would say that bytes were wrong.
+        traceback.print_exc()
+        return _complain(f"a fault of its own: {type(why).__name__}: {why}", FAILED)
 
 
 def _complain(text: str, status: int) -> int:

@@ -26,14 +26,14 @@ class Page:
 
     def __init__(self, text: str) -> None:
         try:
-            families = list(text_string_to_metric_families(text))
-        except ValueError as why:
+            self.samples = [
+                Sample(one.name, dict(one.labels), float(one.value))
+                for family in text_string_to_metric_families(text)
+                for one in family.samples
+            ]
+        # The parser was made for pages that are right.
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as why:
             raise EngineError(f"no Prometheus page: {why}") from why
-        self.samples = [
-            Sample(one.name, dict(one.labels), float(one.value))
-            for family in families
-            for one in family.samples
-        ]
 
     def sum(self, name: str, **labels: str) -> Optional[float]:
         """Of all series of this name with these labels; None: there is none."""

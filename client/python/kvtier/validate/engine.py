@@ -71,6 +71,11 @@ DIALECTS = {
 }
 
 
+def _count(value: Any) -> Optional[int]:
+    """None: no number that counts anything."""
+    return value if type(value) is int and value > 0 else None
+
+
 @dataclass(frozen=True)
 class Timeouts:
     """In seconds."""
@@ -102,15 +107,18 @@ class Engine:
         if model and model not in served:
             raise EngineError(f"{self.url} serves {', '.join(served)}, not {model}")
         self.model = model or next(iter(served))
-        length = served[self.model].get("max_model_len")
-        self.tokens_max = length if isinstance(length, int) else None
+        self.tokens_max = _count(served[self.model].get("max_model_len"))
         self.dialect = self._heard() if kind == "auto" else DIALECTS[kind]
 
     def _served(self) -> dict[str, dict[str, Any]]:
         """Models by name."""
         answer = self._json("GET", "/v1/models")
-        entries = answer.get("data") or []
-        served = {one["id"]: one for one in entries if isinstance(one, dict) and "id" in one}
+        entries = answer.get("data")
+        served = {
+            one["id"]: one
+            for one in (entries if isinstance(entries, list) else ())
+            if isinstance(one, dict) and isinstance(one.get("id"), str) and one["id"]
+        }
         if not served:
             raise EngineError(f"{self.url}/v1/models lists no model")
         return served
@@ -134,11 +142,11 @@ class Engine:
             tokens = self._json("POST", "/tokenize", body).get("tokens")
         except Denied:
             return []
-        return [token for token in tokens or () if isinstance(token, int)]
+        return [one for one in tokens if type(one) is int] if isinstance(tokens, list) else []
 
     def slots(self) -> int:
         """llama-server: prompts that it keeps."""
-        return int(self._json("GET", "/props").get("total_slots") or 1)
+        return _count(self._json("GET", "/props").get("total_slots")) or 1
 
     def metrics(self) -> Optional[Page]:
         """None: it has none."""
@@ -216,7 +224,7 @@ class Engine:
             self._check(response)
         try:
             answer = response.json()
-        except ValueError as why:
+        except (ValueError, RecursionError) as why:
             raise EngineError(f"{self.url}{path} answers with what is no JSON") from why
         return answer if isinstance(answer, dict) else {}
 

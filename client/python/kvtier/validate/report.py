@@ -91,7 +91,8 @@ def _stability_line(one: dict[str, Any]) -> str:
     ]
     if left:
         parts.append(f"{left:g} leases left behind")
-    return ("DEAD: " if one["dead"] else "") + "; ".join(parts)
+    state = "DEAD: " if one["dead"] else "" if one["requests"] else "FAILED: no answers: "
+    return state + "; ".join(parts)
 
 
 # ---- as HTML ----

@@ -160,6 +160,7 @@ def _status(state: State, require_proof: bool) -> int:
     function, load = state.done("function"), state.done("stability")
     if faults(function):
         return WRONG
-    if any(one["errors"] for one in load):
+    # A load without an answer has shown nothing.
+    if any(one["errors"] or not one["requests"] for one in load):
         return FAILED
     return WRONG if require_proof and (unproven(function) or not function) else FINE

@@ -107,11 +107,13 @@ class StabilityStep:
             try:
                 self._ask(choice)
                 failures = 0
-            except EngineError as why:
+            # Of any kind: a worker that ended without a word would be a load without errors.
+            except Exception as why:
                 failures += 1
+                kind = why.kind if isinstance(why, EngineError) else type(why).__name__
                 with self._log.lock:
-                    self._log.errors[why.kind] += 1
-                    self._log.texts.setdefault(why.kind, str(why))
+                    self._log.errors[kind] += 1
+                    self._log.texts.setdefault(kind, str(why))
                 self._stop.wait(FAILURE_PAUSE_S)
         if failures == FAILURES_MAX:
             self._log.dead = True
