@@ -112,6 +112,9 @@ static int read_gpu(struct plan *plan, struct why *why)
                         plan->options.gpu, names);
                 return err_raise(-EINVAL);
         }
+        if (*json_text(plan->gpu, "also"))
+                plan_add_unknown(plan, "GPU: %s; %s", json_text(plan->gpu, "name"),
+                                 json_text(plan->gpu, "also"));
         plan_add_fact(plan, "gpu");
         plan_add_fact(plan, "vendor:%s", json_text(plan->gpu, "vendor"));
         if (json_u64(plan->gpu, "kernels"))

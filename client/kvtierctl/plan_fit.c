@@ -147,6 +147,30 @@ static json_t *tier_users(const struct plan *plan, uint64_t bytes)
         return json_integer((json_int_t)(bytes / session));
 }
 
+/* What the figures leave out, as far as it is known that they do. */
+static void add_user_unknowns(struct plan *plan)
+{
+        const struct plan_options *options = &plan->options;
+
+        if (!options->weight_bytes && plan->gpu)
+                plan_add_unknown(plan,
+                                 "weights: their bytes are neither told (--weights) nor beside "
+                                 "the configuration (model.safetensors.index.json); users "
+                                 "are at most what an empty GPU would hold");
+        if (rank_weight_bytes(plan) < options->weight_bytes / (options->tp * options->pp))
+                plan_add_unknown(plan, "weights: attention and shared experts lie whole on each "
+                                       "replica, how much that is the configuration does not say; "
+                                       "all weights are divided by EP, so users are fewer");
+        if (options->draft_tokens)
+                plan_add_unknown(plan,
+                                 "draft: the KV of the layers that draft (MTP, EAGLE; n-grams "
+                                 "have none) is in no figure, so users are fewer");
+        if (!options->host_bytes)
+                plan_add_unknown(plan, "host memory: not told (--host), nor its warm sessions");
+        if (!options->nvme_bytes)
+                plan_add_unknown(plan, "NVMe: not told (--nvme), nor its warm sessions");
+}
+
 static void fit_users(struct plan *plan)
 {
         const struct plan_options *options = &plan->options;
@@ -154,15 +178,7 @@ static void fit_users(struct plan *plan)
         json_t *users;
 
         add_weight_fact(plan);
-        if (!options->weight_bytes && plan->gpu)
-                plan_add_unknown(plan,
-                                 "weights: their bytes are neither told (--weights) nor beside "
-                                 "the configuration (model.safetensors.index.json); users "
-                                 "are at most what an empty GPU would hold");
-        if (!options->host_bytes)
-                plan_add_unknown(plan, "host memory: not told (--host), nor its warm sessions");
-        if (!options->nvme_bytes)
-                plan_add_unknown(plan, "NVMe: not told (--nvme), nor its warm sessions");
+        add_user_unknowns(plan);
         users = json_pack(
                 "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "context_tokens",
                 (json_int_t)options->context_tokens, "session_bytes",

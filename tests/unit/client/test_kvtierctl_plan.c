@@ -53,6 +53,7 @@ static struct plan_options options_of(const json_t *test)
                 .weight_bytes = json_u64(given, "weights"),
                 .memory_share = json_double(given, "memory_share"),
                 .tp = json_u64(given, "tp"),
+                .ep = json_u64(given, "ep"),
                 .dp = json_u64(given, "dp"),
                 .pp = json_u64(given, "pp"),
                 .kv_dtype = text_or_null(given, "kv_dtype"),
