@@ -65,7 +65,7 @@ static void advise_hardware(struct plan *plan)
 
 /* ---- parsers ---- */
 
-/* Engines have names of their own for the same parser. */
+/* Engines have names of their own for the same parser. Of some families not all models reason. */
 static json_t *name_parsers(struct plan *plan, const json_t *row, const char *engine)
 {
         const json_t *names = json_object_get(row, engine);
@@ -74,7 +74,9 @@ static json_t *name_parsers(struct plan *plan, const json_t *row, const char *en
         if (*tool)
                 plan_add_fact(plan, "tool_parser:%s", engine);
         if (*reasoning)
-                plan_add_fact(plan, "reasoning_parser:%s", engine);
+                plan_add_fact(plan, "%s:%s",
+                              *json_text(row, "may_reason") ? "may_reason" : "reasoning_parser",
+                              engine);
         return json_pack("{s:o, s:o}", "tool", *tool ? json_string(tool) : json_null(), "reasoning",
                          *reasoning ? json_string(reasoning) : json_null());
 }
@@ -93,8 +95,12 @@ static void advise_parsers(struct plan *plan)
             !json_object_get(plan->facts, "tool_parser:sglang"))
                 plan_add_unknown(plan, "tool-call parser: no name for this family in the table; "
                                        "the model card has it");
-        if (!json_object_get(plan->facts, "reasoning_parser:vllm") &&
-            !json_object_get(plan->facts, "reasoning_parser:sglang"))
+        if (*json_text(row, "may_reason"))
+                plan_add_unknown(plan, "reasoning parser: %s, if the model reasons: %s",
+                                 json_text(json_object_get(row, "vllm"), "reasoning"),
+                                 json_text(row, "may_reason"));
+        else if (!json_object_get(plan->facts, "reasoning_parser:vllm") &&
+                 !json_object_get(plan->facts, "reasoning_parser:sglang"))
                 plan_add_unknown(plan, "reasoning parser: no name for this family in the table; "
                                        "the model card has it, if the model reasons");
 }

@@ -106,6 +106,16 @@ static bool check_alignment(struct audit *audit, const json_t *entry, const json
         return true;
 }
 
+/* Whether a parser has another name, too, than the one that a rule sets. */
+static bool is_other_name(const struct audit *audit, const char *value)
+{
+        const json_t *row = plan_row(plan_table(audit->knowledge, "engines", "parsers"), "family",
+                                     json_text(audit->plan->model.row, "family"));
+
+        return plan_lists(json_object_get(json_object_get(row, audit->flags.engine), "also"),
+                          value);
+}
+
 /* Whether a rule has something to say against this flag. */
 static bool check_rules(struct audit *audit, const json_t *entry)
 {
@@ -130,7 +140,7 @@ static bool check_rules(struct audit *audit, const json_t *entry)
                         return true;
                 plan_flag_value(audit->plan, rule, right, sizeof(right));
                 if (applies(audit, rule, "set") && json_bool(rule, "exact") &&
-                    strcmp(right, value)) {
+                    strcmp(right, value) && !is_other_name(audit, value)) {
                         add(audit, "wrong", entry, json_text(rule, "source"),
                             "the name for this family is %s; %s", right, json_text(rule, "why"));
                         return true;
