@@ -379,9 +379,14 @@ static int derive_heads(const struct reading *reading)
                 why_set(reading->why,
                         "num_attention_heads and num_key_value_heads are missing, and "
                         "kv_lora_rank too: this is no configuration of a language "
-                        "model, or only a part of one");
+                        "model, or only a part of one; a model without attention (Mamba) has no "
+                        "plan here");
                 return err_raise(-EINVAL);
         }
+        /* Falcon's new decoder names its KV heads, and the flag says nothing then. */
+        if (json_is_true(field(reading, "multi_query", NULL)) &&
+            !json_is_true(field(reading, "new_decoder", NULL)))
+                model->kv_heads = 1;
         if (!plan_has(model->kv_heads)) {
                 model->kv_heads = model->heads;
                 plan_add_unknown(reading->plan, "num_key_value_heads: not in the configuration; as "
