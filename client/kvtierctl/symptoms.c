@@ -102,8 +102,8 @@ static void check_states_stored(json_t *list, const json_t *layout)
                 return;
         findings_add(
                 list, "states",
-                "let the engine hand over states: vLLM needs prefix caching in mamba-cache-mode "
-                "align or all, SGLang a strategy with extra_buffer; kvtierctl why "
+                "let the engine hand over states: vLLM needs prefix caching with "
+                "--mamba-cache-mode align, SGLang a strategy with extra_buffer; kvtierctl why "
                 "--session=N shows what a prompt lacks",
                 "layout %.12s (%.200s): %s objects of KV were stored since the start, and no "
                 "state: without one at the same boundary no prompt may use them",
