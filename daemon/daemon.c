@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <assert.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -547,6 +549,7 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
         daemon->listen_fd = -1;
         daemon->next_session = 1;
         daemon->started_ns = uv_hrtime();
+        daemon->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
         TAILQ_INIT(&daemon->sessions);
         TAILQ_INIT(&daemon->questions);
         marks_init(&daemon->marks);
@@ -575,6 +578,8 @@ int daemon_main(const struct arguments *arguments, const struct config *config)
         uv_run(&daemon->loop, UV_RUN_DEFAULT);
         uv_loop_close(&daemon->loop);
         free_cache(daemon);
+        if (daemon->statm_fd >= 0)
+                close(daemon->statm_fd);
         r = daemon->failed;
         if (!r)
                 log_info("stopped", "seconds=%.3f",

@@ -70,6 +70,7 @@ struct daemon {
         struct status_history history;
         struct daemon_port *port; /* RDMA; NULL: not configured */
         int listen_fd;
+        int statm_fd; /* of this process, for its memory; -1: the kernel does not tell */
         uv_poll_t listen_poll;
         uv_signal_t sigterm, sigint, sighup;
         uv_timer_t heartbeat; /* presence table, watchdog, loop lag, STATUS */

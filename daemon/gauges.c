@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The gauges: what is true now, read from the parts just before a rendering. */
+#include <stdio.h>
+#include <unistd.h>
+
 #include "daemon/daemon.h"
 #include "daemon/peers.h"
 #include "daemon/rdma_port.h"
@@ -155,16 +158,28 @@ static void refresh_sessions(struct daemon *daemon)
         metrics->oldest_lease_seconds = (double)(now_ns - oldest_ns) / 1e9;
 }
 
+/* The second number of statm, in pages. 0: not told. */
+static uint64_t resident_bytes(int statm_fd)
+{
+        char text[128];
+        unsigned long long pages;
+        ssize_t n = pread(statm_fd, text, sizeof(text) - 1, 0);
+
+        if (n <= 0)
+                return 0;
+        text[n] = '\0';
+        if (sscanf(text, "%*u %llu", &pages) != 1)
+                return 0;
+        return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 void daemon_refresh_metrics(struct daemon *daemon)
 {
         struct metrics *metrics = &daemon->metrics;
         struct presence_table_usage presence;
-        size_t resident;
 
         metrics->uptime_seconds = (double)(uv_hrtime() - daemon->started_ns) / 1e9;
-        /* Where the kernel does not tell, the last that it told stands. */
-        if (!uv_resident_set_memory(&resident))
-                metrics->resident_bytes = resident;
+        metrics->resident_bytes = resident_bytes(daemon->statm_fd);
         metrics->draining = daemon->phase >= DAEMON_DRAINING;
         presence_table_usage(daemon->cache.presence, &presence);
         metrics->presence_entries = presence.used;
