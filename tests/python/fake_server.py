@@ -27,6 +27,8 @@ class FakeServer:
     error               in the stream
     event               the first of the stream, of any kind
     models              what /v1/models answers
+    trickles            this path is answered by a byte now and then, without an end
+    floods              and this one by ever more of them
     no_reset, no_tokenize, no_usage, no_kvtier_metrics, forgets
     """
 
@@ -109,6 +111,28 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+    def parse_request(self):
+        good = super().parse_request()
+        if good and self.path in (self.fake.trickles, self.fake.floods):
+            self.endless()
+            return False
+        return good
+
+    def endless(self):
+        """In headers, when it is a completion; otherwise in the body."""
+        body = b" " if self.path == self.fake.trickles else b" " * (1 << 20)
+        try:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            if self.command == "GET":
+                self.wfile.write(b"\r\n")
+            for i in count():
+                self.wfile.write(body if self.command == "GET" else f"X-{i}: y\r\n".encode())
+                self.wfile.flush()
+                if self.path == self.fake.trickles:
+                    time.sleep(0.05)
+        except OSError:
+            self.close_connection = True  # whoever asked has gone
 
     def do_GET(self):
         if self.path == "/version":

@@ -14,6 +14,8 @@ import pytest
 from fake_server import MODEL, FakeServer
 from kvtier.validate import answer, caches
 from kvtier.validate.command import main
+from kvtier.validate.counters import TIMEOUT_S, Counters
+from kvtier.validate.engine import Engine
 from kvtier.validate.stability import StabilityStep
 from kvtier.validate.verdict import judge
 
@@ -280,6 +282,45 @@ def test_a_server_that_fails_ends_it_soon(serve, validate, faults, options, erro
     assert report["summary"] == ["nothing was done"]
 
 
+BOUNDS = ("--stall-timeout", "1", "--request-timeout", "1.5")
+
+
+@pytest.mark.parametrize(
+    "path, error",
+    [
+        ("/v1/models", "/v1/models: took more than 1 s"),
+        ("/version", "/version: took more than 1 s"),
+        ("/tokenize", "/tokenize: took more than 1 s"),
+        ("/v1/completions", "/v1/completions: took more than 1.5 s"),
+        ("/reset_prefix_cache", "/reset_prefix_cache: took more than 1 s"),
+        ("/kvtierd/metrics", "/metrics: took more than 1 s"),
+    ],
+)
+def test_a_byte_now_and_then_is_late_too(serve, validate, monkeypatch, path, error):
+    """Of headers or of a body; each comes well within the time for one."""
+    monkeypatch.setattr(Counters.page, "__defaults__", (1.0,))
+    status, text, _ = validate(serve(trickles=path), *FUNCTION, *BOUNDS)
+    assert status == 3 and error in text, text
+
+
+def test_metrics_of_an_engine_that_trickle_are_none(serve, validate, monkeypatch):
+    monkeypatch.setattr(Engine.metrics, "__defaults__", (0.3,))
+    assert validate(serve(trickles="/metrics"), *FUNCTION, *BOUNDS)[0] == 0
+
+
+def test_pages_that_are_late_do_not_stretch_a_load(serve, validate):
+    _, _, report = validate(serve(trickles="/metrics", drips=0.002), *LOAD)
+    [one] = report["steps"]["stability"]
+    assert one["seconds"] < TIMEOUT_S  # of one page alone
+    assert one["requests"] > 0 and "engine resident" not in one["memory"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/kvtierd/metrics"])
+def test_a_body_without_an_end_is_refused(serve, validate, path):
+    status, text, _ = validate(serve(floods=path), *FUNCTION)
+    assert status == 3 and "answers with more than 16777216 bytes" in text
+
+
 NO_EVENTS = [
     {"choices": ["x"]},
     {"choices": 5},
@@ -507,7 +548,7 @@ def test_a_model_that_is_not_served_is_told(serve, validate):
     assert status == 3 and "not other" in text
 
 
-@pytest.mark.parametrize("missing", ["httpx", "jinja2", "rich", "prometheus_client"])
+@pytest.mark.parametrize("missing", ["httpcore", "httpx", "jinja2", "rich", "prometheus_client"])
 def test_without_the_extra_it_is_named(missing):
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"

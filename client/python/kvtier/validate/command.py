@@ -7,7 +7,7 @@ import traceback
 from typing import Optional, Sequence
 
 FINE, WRONG, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
-NEEDED = ("httpx", "jinja2", "prometheus_client", "rich")
+NEEDED = ("httpcore", "httpx", "jinja2", "prometheus_client", "rich")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from .failure import EngineError, Unreachable
+from .failure import EngineError
+from .http import Http
 
-#: Pages are read between measurements; no more than this, in seconds.
+#: Pages are read between measurements; as a whole no longer than this, in seconds.
 TIMEOUT_S = 10.0
 
 
@@ -53,19 +53,16 @@ class Counters:
     """Of the daemon: kvtierd's metrics port."""
 
     def __init__(self, url: str) -> None:
-        self._url = url.removesuffix("/").removesuffix("/metrics") + "/metrics"
-        self._client = httpx.Client(timeout=TIMEOUT_S, trust_env=False)
+        base = url.removesuffix("/").removesuffix("/metrics")
+        self._http = Http(base, connect_s=TIMEOUT_S, stall_s=TIMEOUT_S)
 
-    def page(self) -> Page:
+    def page(self, within_s: float = TIMEOUT_S) -> Page:
         """EngineError: nobody there, or another."""
-        try:
-            response = self._client.get(self._url)
-        except httpx.HTTPError as why:
-            raise Unreachable(f"kvtierd's metrics at {self._url}: {why or type(why)}") from why
-        page = Page(response.text) if response.status_code == 200 else Page("")
+        reply = self._http.read("GET", "/metrics", within_s)
+        page = Page(reply.text) if reply.status == 200 else Page("")
         if page.sum("kvtier_uptime_seconds") is None:
-            raise EngineError(f"{self._url} is no metrics page of kvtierd")
+            raise EngineError(f"{self._http.url}/metrics is no metrics page of kvtierd")
         return page
 
     def close(self) -> None:
-        self._client.close()
+        self._http.close()

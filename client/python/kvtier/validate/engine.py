@@ -2,27 +2,29 @@
 """The server: its dialect of the API, streamed completions, and its own prefix cache.
 
 Nothing here waits without an end: a connection has `connect_s`, each piece of a stream `stall_s`,
-an answer as a whole `request_s`. May be used by several threads.
+an answer as a whole `request_s`, all else `stall_s` as a whole; and nothing is read without one,
+see `http`. May be used by several threads.
 """
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-import httpx
-
 from .answer import Answer, Reader, lines
-from .counters import Page
-from .failure import Broken, Denied, EngineError, Late, Unreachable
+from .counters import TIMEOUT_S, Page
+from .failure import Denied, EngineError
+from .http import Http, capped, error_text
 
 #: Likeliest tokens asked for beside the one that is taken.
 LIKELY = 2
 #: Seconds for an engine that still holds pages of its prefix cache to let go of them.
 RESET_S = 30.0
 RESET_PAUSE_S = 0.2
+#: Of a stream: of any, and of each of its tokens.
+STREAM_BYTES, TOKEN_BYTES = 16 << 20, 16 << 10
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,11 @@ class Timeouts:
 class Engine:
     def __init__(self, url: str, timeouts: Timeouts, api_key: str = "") -> None:
         self.url, self._timeouts = url.rstrip("/"), timeouts
-        self._client = httpx.Client(
-            base_url=self.url,
-            timeout=httpx.Timeout(timeouts.stall_s, connect=timeouts.connect_s),
+        self._http = Http(
+            self.url,
+            connect_s=timeouts.connect_s,
+            stall_s=timeouts.stall_s,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-            limits=httpx.Limits(max_connections=None),
-            # What a proxy adds is not what is measured.
-            trust_env=False,
         )
         self.dialect, self.model = DIALECTS["openai"], ""
         self.tokens_max: Optional[int] = None  #: of prompt and answer together
@@ -148,12 +148,11 @@ class Engine:
         """llama-server: prompts that it keeps."""
         return _count(self._json("GET", "/props").get("total_slots")) or 1
 
-    def metrics(self) -> Optional[Page]:
-        """None: it has none."""
+    def metrics(self, within_s: float = TIMEOUT_S) -> Optional[Page]:
+        """None: it has none, or is late with them."""
         try:
-            with self._failures():
-                response = self._client.get("/metrics")
-            return Page(response.text) if response.status_code == 200 else None
+            reply = self._http.read("GET", "/metrics", within_s)
+            return Page(reply.text) if reply.status == 200 else None
         except EngineError:
             return None
 
@@ -174,14 +173,15 @@ class Engine:
             **self.dialect.asks,
             **(self._bypass(bypass) if bypass else {}),
         }
-        began = time.monotonic()
-        reader = Reader(began)
-        with self._failures():
-            with self._client.stream("POST", "/v1/completions", json=body) as response:
-                self._check(response)
-                for line in lines(self._in_time(response, began)):
-                    if reader.take(line, time.monotonic()):
-                        break
+        path, within_s = "/v1/completions", self._timeouts.request_s
+        reader = Reader(time.monotonic())
+        with self._http.stream("POST", path, within_s, body) as response:
+            if response.status_code != 200:
+                raise Denied(path, response.status_code, error_text(response))
+            most = STREAM_BYTES + tokens * TOKEN_BYTES
+            for line in lines(capped(response.iter_bytes(), most, path)):
+                if reader.take(line, time.monotonic()):
+                    break
         answer = reader.end()
         if len(answer.tokens) == 0:
             raise EngineError("the server answered with no token")
@@ -191,12 +191,6 @@ class Engine:
         fields = self.dialect.bypass or {}
         return {key: name if value == "SALT" else value for key, value in fields.items()}
 
-    def _in_time(self, response: httpx.Response, began: float) -> Iterator[bytes]:
-        for chunk in response.iter_bytes():
-            if time.monotonic() - began > self._timeouts.request_s:
-                raise Late(f"an answer took more than {self._timeouts.request_s:g} s")
-            yield chunk
-
     # ---- its own prefix cache ----
 
     def reset(self) -> bool:
@@ -205,46 +199,27 @@ class Engine:
             return False
         end = time.monotonic() + RESET_S
         while True:
-            with self._failures():
-                response = self._client.post(self.dialect.reset)
-            if response.status_code in (404, 405, 501):
+            reply = self._http.read("POST", self.dialect.reset, self._timeouts.stall_s)
+            if reply.status in (404, 405, 501):
                 return False
             # While requests or transfers hold pages it says no.
-            if response.status_code == 200 and '"success":false' not in response.text:
+            if reply.status == 200 and '"success":false' not in reply.text:
                 return True
             if time.monotonic() > end:
                 raise EngineError(f"{self.dialect.reset} did not succeed within {RESET_S:g} s")
             time.sleep(RESET_PAUSE_S)
 
-    # ---- HTTP ----
+    # ---- small calls ----
 
     def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        with self._failures():
-            response = self._client.request(method, path, json=body)
-            self._check(response)
+        reply = self._http.read(method, path, self._timeouts.stall_s, body)
+        if reply.status != 200:
+            raise Denied(path, reply.status, reply.text)
         try:
-            answer = response.json()
+            answer = json.loads(reply.text)
         except (ValueError, RecursionError) as why:
             raise EngineError(f"{self.url}{path} answers with what is no JSON") from why
         return answer if isinstance(answer, dict) else {}
 
-    def _check(self, response: httpx.Response) -> None:
-        if response.status_code != 200:
-            text = response.read()[:300].decode(errors="replace")
-            path = response.request.url.path
-            raise Denied(response.status_code, f"{path}: HTTP {response.status_code}: {text}")
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """httpx's, as ours."""
-        try:
-            yield
-        except (httpx.ConnectError, httpx.ConnectTimeout) as why:
-            raise Unreachable(f"no connection to {self.url}: {why}") from why
-        except httpx.TimeoutException as why:
-            raise Late(f"{self.url} sent nothing for {self._timeouts.stall_s:g} s") from why
-        except httpx.HTTPError as why:
-            raise Broken(f"the connection to {self.url} broke off: {why}") from why
-
     def close(self) -> None:
-        self._client.close()
+        self._http.close()

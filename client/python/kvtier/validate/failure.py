@@ -34,7 +34,7 @@ class Broken(EngineError):
 class Denied(EngineError):
     """An HTTP status other than 200."""
 
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, path: str, status: int, text: str) -> None:
+        super().__init__(f"{path}: HTTP {status}: {text[:300]}")
         self.status = status
         self.kind = f"status {status}"

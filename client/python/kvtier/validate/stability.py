@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from .counters import Counters, Page
+from .counters import TIMEOUT_S, Counters, Page
 from .engine import Engine
 from .failure import EngineError
 from .figures import percentile, ratio, slope
@@ -29,6 +29,8 @@ REPEATED = 0.8
 #: between.
 FAILURES_MAX, FAILURE_PAUSE_S = 5, 0.2
 SAMPLES, SAMPLE_S_MIN = 120, 0.5
+#: Of a page, when the load is about to end.
+PAGE_S_MIN = 1.0
 #: Seconds for leases to end when nobody asks any more.
 QUIET_S = 15.0
 #: What memory is told by: (name here, page, series, labels).
@@ -142,10 +144,13 @@ class StabilityStep:
         self._on_progress(self._duration)
 
     def _sample(self, age: float) -> dict[str, float]:
-        pages: dict[str, Optional[Page]] = {"daemon": None, "engine": self._engine.metrics()}
+        # A page that is late is not to make the load last longer.
+        within_s = min(TIMEOUT_S, max(PAGE_S_MIN, self._duration - age))
+        engine = self._engine.metrics(within_s)
+        pages: dict[str, Optional[Page]] = {"daemon": None, "engine": engine}
         if self._counters:
             try:
-                pages["daemon"] = self._counters.page()
+                pages["daemon"] = self._counters.page(within_s)
             except EngineError as why:
                 with self._log.lock:
                     self._log.errors["kvtierd"] += 1
