@@ -289,6 +289,13 @@ def test_what_a_search_found_is_told_once(side, daemon):
     eventually(lambda: told() == [2, *(n * PAGE_TOKENS for n in tokens)])
     prompt.finish()
 
+    # What bypasses was not looked for.
+    for name, bypasses in (("three", True), ("four", False)):
+        prompt.ask(name, params={"kvtier_bypass": bypasses})
+        assert prompt.found(local=0 if bypasses else 4) == 0
+        prompt.finish()
+    eventually(lambda: told() == [3, *(n * PAGE_TOKENS for n in tokens)])
+
 
 def test_what_is_lost_of_a_prompt_costs_what_comes_after_it(side):
     prompt = Prompt(side())

@@ -58,8 +58,8 @@ class Plan:
     mixed: bool = False  #: nothing of it is stored: some may have been computed before a reset
 
     def bypass(self) -> None:
-        """It finds nothing, and leaves nothing."""
-        self.closed = self.mixed = True
+        """It finds nothing, and leaves nothing; nor is it told of, since nobody looked for it."""
+        self.closed = self.mixed = self.told = True
         self.peer = None
 
     def see(self, first: int, present: np.ndarray) -> None:
