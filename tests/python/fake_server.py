@@ -26,6 +26,8 @@ class FakeServer:
     fails               HTTP 500 for each of so many requests
     error               in the stream
     event               the first of the stream, of any kind
+    keeps               so many prompts, of kvtier
+    props               what /props answers
     models              what /v1/models answers
     trickles            this path is answered by a byte now and then, without an end
     floods              and this one by ever more of them
@@ -60,7 +62,8 @@ class FakeServer:
             self.own.move_to_end(key)
             while sum(self.own.values()) > self.own_max:
                 self.own.popitem(last=False)
-            if not bypasses and not self.forgets:
+            is_full = self.keeps is not None and len(self.kvtier) >= self.keeps
+            if not bypasses and not self.forgets and not is_full:
                 self.kvtier.add(key)
                 self.stored_bytes += 0 if where else len(prompt)
         return where
@@ -140,6 +143,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             known = {"data": [{"id": MODEL, "max_model_len": 4096}]}
             self.send(json.dumps(self.fake.faults.get("models", known)))
+        elif self.path == "/props" and self.fake.props:
+            self.send(json.dumps(self.fake.props))
         elif self.path == "/metrics":
             self.send(self.fake.engine_page())
         elif self.path == "/kvtierd/metrics":

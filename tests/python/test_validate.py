@@ -15,7 +15,8 @@ from fake_server import MODEL, FakeServer
 from kvtier.validate import answer, caches
 from kvtier.validate.command import main
 from kvtier.validate.counters import TIMEOUT_S, Counters
-from kvtier.validate.engine import Engine
+from kvtier.validate.engine import Engine, Timeouts
+from kvtier.validate.prompts import Prompts
 from kvtier.validate.stability import StabilityStep
 from kvtier.validate.verdict import judge
 
@@ -413,6 +414,38 @@ def test_a_finished_run_is_neither_written_over_nor_gone_on_from_differently(ser
     assert len(server.requests) == seen
 
 
+def test_what_is_resumed_asks_for_what_no_cache_has(serve, validate):
+    """It broke off when all of it was stored."""
+    server = serve()
+    complete = server.answer
+
+    def dying(body, where):
+        server.faults.update(dies=0) if where == "kvtier" else None
+        return complete(body, where)
+
+    server.answer = dying
+    options = ("--steps", "performance", "--contexts", "100", "--repeats", "2", "--output-tokens", "3")
+    assert validate(server, *options)[0] == 3
+    seen = len(server.requests)
+    asked = {tuple(body["prompt"]) for body in server.requests}
+    server.answer = complete
+    del server.faults["dies"]
+    status, _, report = validate(server, *options, "--resume", "--require-proof")
+    assert status == 0
+    [one] = report["steps"]["performance"]
+    assert one["cold"]["cached_tokens"] == 0 and one["was_cold"] is True
+    assert asked.isdisjoint(tuple(body["prompt"]) for body in server.requests[seen:])
+
+
+def test_another_model_is_not_gone_on_with(serve, validate):
+    assert validate(serve(), *FUNCTION)[0] == 0
+    other = serve(models={"data": [{"id": "another", "max_model_len": 4096}]})
+    status, text, _ = validate(other, *FUNCTION, "--resume")
+    assert status == 2 and f"begun with another model: {MODEL!r}, now 'another'" in text
+    status, text, _ = validate(serve(), *FUNCTION, "--resume", "--kind", "openai")
+    assert status == 2 and "begun with another kind: 'vllm', now 'openai'" in text
+
+
 # ---- performance ----
 
 
@@ -437,6 +470,44 @@ def test_usual_lengths_are_those_that_fit(serve, validate):
     _, _, report = validate(serve(), *options, "--output-tokens", "2")
     lengths = [one["context_tokens"] for one in report["steps"]["performance"]]
     assert lengths == [512, 1024, 2048]
+
+
+ONE_LENGTH = ("--steps", "performance", "--contexts", "100", "--repeats", "2", "--concurrency", "1")
+
+
+@pytest.mark.parametrize(
+    "says, how",
+    [({}, "computed 1 of 3 prompts"), ({"no_usage": True}, "kvtierd: 2 objects found")],
+)
+def test_hits_of_some_prompts_are_no_proof_for_all(serve, validate, says, how):
+    status, _, report = validate(serve(keeps=2, **says), *ONE_LENGTH)
+    [one] = report["steps"]["performance"]
+    assert (status, one["served"]) == (0, False) and how in one["proof"]
+    assert "NOT all served by kvtier" in report["summary"][0]
+    assert validate(serve(), *ONE_LENGTH, "--resume", "--require-proof")[0] == 1
+
+
+def test_what_a_cache_had_is_not_called_cold(serve, validate, monkeypatch):
+    monkeypatch.setattr(Prompts, "make", lambda self, tokens, name: list(range(2, tokens + 2)))
+    status, _, report = validate(serve(), *ONE_LENGTH, "--require-proof")
+    assert status == 1 and report["steps"]["performance"][0]["was_cold"] is False
+    assert "a cache had some of what was to be COLD" in report["summary"][0]
+
+
+def test_usual_lengths_need_the_servers(serve, validate):
+    server = serve(models={"data": [{"id": MODEL}]})
+    status, text, _ = validate(server, "--steps", "performance")
+    assert status == 2 and "say --contexts" in text
+    assert validate(server, *ONE_LENGTH)[0] == 0
+
+
+def test_llama_server_tells_its_length_with_its_properties(serve):
+    props = {"total_slots": 2, "default_generation_settings": {"n_ctx": 777}}
+    models = {"data": [{"id": MODEL}]}
+    engine = Engine(serve(models=models, props=props).url, Timeouts())
+    engine.meet("llama", "")
+    assert engine.tokens_max == 777 and engine.slots() == 2
+    engine.close()
 
 
 # ---- stability ----
@@ -477,8 +548,8 @@ def test_leases_that_a_load_leaves_behind_are_told(serve, validate, monkeypatch)
     monkeypatch.setattr("kvtier.validate.stability.QUIET_S", 0.5)
     server = serve(drips=0.002)
     threading.Timer(1.0, setattr, (server, "leases", 7)).start()
-    _, _, report = validate(server, *LOAD)
-    assert report["steps"]["stability"][0]["leases_left"] == 7
+    status, _, report = validate(server, *LOAD)
+    assert (status, report["steps"]["stability"][0]["leases_left"]) == (3, 7)
     assert "7 leases left behind" in report["summary"][0]
 
 

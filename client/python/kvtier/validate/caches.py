@@ -8,6 +8,7 @@ connector; they count for all users, so that others at the same time blur it.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -129,17 +130,20 @@ class Caches:
             if time.monotonic() - began > (STORE_S if now > before else FIRST_S):
                 break
 
-    def proof(self, before: Mark, answer: Answer) -> Proof:
-        """Whether kvtier served the answer, by the counters of before and now."""
-        now = self.mark()
-        if answer.cached_tokens == 0:
-            return Proof(False, "the engine says that it computed all of the prompt")
+    def proof(self, before: Mark, answers: Sequence[Answer]) -> Proof:
+        """Whether kvtier served all these answers, by the counters of before and now."""
+        now, n = self.mark(), len(answers)
+        computed = sum(answer.cached_tokens == 0 for answer in answers)
+        if computed:
+            of = f"{computed} of {n} prompts" if n > 1 else "all of the prompt"
+            return Proof(False, f"the engine says that it computed {of}")
         for what, unit, old, new in (
             ("kvtierd", "objects found", before.daemon, now.daemon),
             ("the engine's connector", "blocks loaded", before.engine, now.engine),
         ):
             if old is not None and new is not None:
-                return Proof(new > old, f"{what}: {new - old:g} {unit}")
+                # Each takes one at least.
+                return Proof(new - old >= n, f"{what}: {new - old:g} {unit}")
         return Proof(None, "no counters: neither --kvtierd nor metrics of kvtier in the engine")
 
 

@@ -107,8 +107,8 @@ class Engine:
         if model and model not in served:
             raise EngineError(f"{self.url} serves {', '.join(served)}, not {model}")
         self.model = model or next(iter(served))
-        self.tokens_max = _count(served[self.model].get("max_model_len"))
         self.dialect = self._heard() if kind == "auto" else DIALECTS[kind]
+        self.tokens_max = _count(served[self.model].get("max_model_len")) or self._slot_tokens()
 
     def _served(self) -> dict[str, dict[str, Any]]:
         """Models by name."""
@@ -143,6 +143,13 @@ class Engine:
         except Denied:
             return []
         return [one for one in tokens if type(one) is int] if isinstance(tokens, list) else []
+
+    def _slot_tokens(self) -> Optional[int]:
+        """llama-server: what each of its slots has room for."""
+        if self.dialect.name != "llama":
+            return None
+        settings = self._json("GET", "/props").get("default_generation_settings")
+        return _count(settings.get("n_ctx")) if isinstance(settings, dict) else None
 
     def slots(self) -> int:
         """llama-server: prompts that it keeps."""

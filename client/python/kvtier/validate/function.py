@@ -86,7 +86,7 @@ class FunctionStep:
             self._caches.evict()
             before = self._caches.mark()
             warm = self._engine.complete(prompt, self._output)
-            proof = self._caches.proof(before, warm)
+            proof = self._caches.proof(before, [warm])
             if proof.served is not False:
                 break
         if self._caches.eviction == "none":

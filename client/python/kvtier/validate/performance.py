@@ -18,6 +18,11 @@ from .figures import median, percentile, ratio
 from .prompts import Prompts
 
 
+#: Of a prompt that is cold, what may be found: servers whose pages are single tokens find the first
+#: few of others.
+COLD_CACHED = 0.1
+
+
 class PerformanceStep:
     name = "performance"
 
@@ -47,30 +52,39 @@ class PerformanceStep:
             self._prompts.make(tokens, f"together {tokens} {i}") for i in range(self._concurrency)
         ]
         stored = self._caches.stored()
-        cold = self._measure(alone, together)
+        cold, fresh = self._measure(alone, together)
         self._caches.settle(stored)
         self._caches.evict()
         before = self._caches.mark()
-        warm = self._measure(alone, together)
-        proof = self._caches.proof(before, self._last)
+        warm, answers = self._measure(alone, together)
+        proof = self._caches.proof(before, answers)
+        cached = max(one.cached_tokens or 0 for one in fresh)
         return {
             "part": part,
             "context_tokens": tokens,
             "cold": cold,
             "warm": warm,
             "ttft_ratio": ratio(cold["ttft_s"], warm["ttft_s"]),
+            "was_cold": cached <= COLD_CACHED * tokens,
             "served": proof.served,
             "proof": proof.how,
         }
 
-    def _measure(self, alone: list[list[int]], together: list[list[int]]) -> dict[str, Any]:
+    def _measure(
+        self, alone: list[list[int]], together: list[list[int]]
+    ) -> tuple[dict[str, Any], list[Answer]]:
+        """(figures, answers)"""
         answers = [self._engine.complete(prompt, self._output) for prompt in alone]
         began = time.monotonic()
         with ThreadPoolExecutor(max_workers=len(together)) as pool:
             crowd = list(pool.map(lambda p: self._engine.complete(p, self._output), together))
         seconds = time.monotonic() - began
-        self._last = answers[-1]
-        return {**_times(answers), **_rates(crowd, together, seconds)}
+        return {**_times(answers), **_rates(crowd, together, seconds)}, answers + crowd
+
+
+def unserved(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those whose warm figures, or cold ones, nobody knows to be that."""
+    return [one for one in results if one["served"] is not True or not one["was_cold"]]
 
 
 def _times(answers: list[Answer]) -> dict[str, Any]:

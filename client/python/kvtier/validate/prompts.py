@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts that no cache has seen: random tokens, of a seed and a name."""
+"""Prompts that no cache has seen: random tokens, of a seed, a name, and how often a part of the run
+was begun, since caches keep what was asked before it broke off."""
 from __future__ import annotations
 
 import random
@@ -34,11 +35,13 @@ def token_pool(engine: Engine, given: Optional[tuple[int, int]]) -> Sequence[int
 class Prompts:
     def __init__(self, pool: Sequence[int], seed: str) -> None:
         self._pool, self._seed = pool, seed
+        self.attempt = 1  #: at this part of the run
 
     def make(self, tokens: int, name: str) -> list[int]:
-        """The same whenever it is asked for by the same name."""
-        return random.Random(f"{self._seed} {name}").choices(self._pool, k=tokens)
+        """The same whenever it is asked for by the same name in the same attempt."""
+        source = random.Random(f"{self._seed} {self.attempt} {name}")
+        return source.choices(self._pool, k=tokens)
 
     def salt(self, name: str) -> str:
         """For who must find nothing of others."""
-        return f"kvtier-validate {self._seed} {name}"
+        return f"kvtier-validate {self._seed} {self.attempt} {name}"

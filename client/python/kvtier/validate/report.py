@@ -74,7 +74,11 @@ def _function_summary(results: Results) -> list[str]:
 
 def _performance_line(one: dict[str, Any]) -> str:
     cold, warm = one["cold"], one["warm"]
-    served = "" if one["served"] else "; hits are not proven"
+    served = {True: "", False: f"; NOT all served by kvtier ({one['proof']})"}.get(
+        one["served"], "; hits are not proven"
+    )
+    if not one["was_cold"]:
+        served += "; a cache had some of what was to be COLD"
     return (
         f"{one['context_tokens']} tokens: to the first token {cold['ttft_s'] * 1e3:.1f} ms cold, "
         f"{warm['ttft_s'] * 1e3:.1f} ms warm{served}"

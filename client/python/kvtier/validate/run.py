@@ -12,7 +12,7 @@ from .engine import Engine
 from .failure import EngineError, UsageError
 from .function import FunctionStep, faults, unproven
 from .options import Options
-from .performance import PerformanceStep
+from .performance import PerformanceStep, unserved
 from .progress import Bars
 from .prompts import Prompts, token_pool
 from .stability import StabilityStep
@@ -47,14 +47,16 @@ def run(options: Options) -> int:
 def _run(options: Options, engine: Engine, counters: Optional[Counters]) -> int:
     _check_lengths(options, engine)
     pool = token_pool(engine, options.token_ids)
-    state = State.open(options.out, options.settings(), options.resume)
+    # As settled: what `auto` and no name at all stand for may be others next time.
+    settled = {"kind": engine.dialect.name, "model": engine.model}
+    state = State.open(options.out, {**options.settings(), **settled}, options.resume)
     prompts = Prompts(pool, state.seed)
     state.note(engine=engine.url, kind=engine.dialect.name, model=engine.model)
     state.note(kvtierd=options.kvtierd, began=state.all.get("facts", {}).get("began", time.time()))
     with Bars() as bars:
         try:
             for step in _steps(options, engine, counters, prompts, bars):
-                _do(step, state, bars, options.duration)
+                _do(step, state, prompts, bars, options.duration)
         finally:
             state.save()
             written = report.write(options.out, state.all)
@@ -63,7 +65,7 @@ def _run(options: Options, engine: Engine, counters: Optional[Counters]) -> int:
     return _status(state, options.require_proof)
 
 
-def _do(step: Step, state: State, bars: Bars, duration_s: float) -> None:
+def _do(step: Step, state: State, prompts: Prompts, bars: Bars, duration_s: float) -> None:
     parts, is_timed = step.parts(), step.name == StabilityStep.name
     results = state.done(step.name)
     results[:] = [one for one in results if not one.get("dead")]
@@ -74,6 +76,7 @@ def _do(step: Step, state: State, bars: Bars, duration_s: float) -> None:
             continue
         if not is_timed:
             bars.reach(step.name, i, part)
+        prompts.attempt = state.attempt(step.name, part)
         result = step.run(part)
         state.add(step.name, result)
         bars.say(report.line(step.name, result))
@@ -143,7 +146,11 @@ def _contexts(options: Options, engine: Engine) -> list[int]:
 
 
 def _check_lengths(options: Options, engine: Engine) -> None:
-    """UsageError: the model is not made for prompts as long."""
+    """UsageError: the model is not made for prompts as long, or nobody knows for which."""
+    if "performance" in options.steps and not options.contexts_given and engine.tokens_max is None:
+        raise UsageError(
+            f"{engine.url} does not tell how many tokens {engine.model} takes: say --contexts"
+        )
     longest = {"--prompt-tokens": options.prompt_tokens}
     if options.contexts_given:
         longest["--contexts"] = max(options.contexts)
@@ -161,6 +168,8 @@ def _status(state: State, require_proof: bool) -> int:
     if faults(function):
         return WRONG
     # A load without an answer has shown nothing.
-    if any(one["errors"] or not one["requests"] for one in load):
+    if any(one["errors"] or not one["requests"] or one["leases_left"] for one in load):
         return FAILED
-    return WRONG if require_proof and (unproven(function) or not function) else FINE
+    performance = state.done("performance")
+    is_proven = (function or performance) and not unproven(function) and not unserved(performance)
+    return FINE if is_proven or not require_proof else WRONG

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run has done so far, in a file that a later run may go on from.
 
-It is written anew after each step, whole or not at all. It belongs to the settings that it was
+It is written anew before and after each part, whole or not at all. It belongs to the settings that it was
 begun with: of others nothing can be gone on from.
 """
 from __future__ import annotations
@@ -50,6 +50,14 @@ class State:
         results = self._data.setdefault("steps", {}).setdefault(step, [])
         assert isinstance(results, list)
         return results
+
+    def attempt(self, step: str, part: str) -> int:
+        """A part begins: which time, from 1, also if a run broke off in it."""
+        attempts = self._data.setdefault("attempts", {}).setdefault(step, {})
+        attempts[part] = n = attempts.get(part, 0) + 1
+        self.save()
+        assert isinstance(n, int)
+        return n
 
     def add(self, step: str, result: dict[str, Any]) -> None:
         self.done(step).append(result)

@@ -101,7 +101,8 @@ def judge(
     noise = _noise([_errors(bypass, right) for right in rights], len(_errors(bypass, other)))
     cause = _cause(found, bypass, again, own, other, Allowance(noise, tolerance))
     place = f"token {found.position}: " if found.position is not None else ""
-    return Verdict(cause, found.position, place + _explained(cause, found, noise[-1] if noise else 0.0))
+    text = place + _explained(cause, found, max(noise, default=0.0))
+    return Verdict(cause, found.position, text)
 
 
 # ---- log probabilities ----
