@@ -700,8 +700,8 @@ static bool is_outdated(const struct cache *cache, const struct host_copy *copy,
 
         if (read->is_replaced && (!total || read->total != total))
                 return true;
-        /* It would be entered behind the walk for what may be outdated. */
-        if (cache->is_unvouched)
+        /* Behind the walk for what may be outdated, or from a peer that is to walk yet. */
+        if (cache->is_unvouched || uv_now(cache->loop) < cache->peers_doubted_ms)
                 return true;
         return cache->remote && cache->remote->ops.is_replaced(cache->remote, &copy->key, total);
 }

@@ -71,6 +71,7 @@ struct cache {
         struct drop_ring drops;    /* why what is gone is gone */
         bool is_unvouched;         /* others' replacements were missed: what is here goes, */
         uint32_t unvouched_at;     /*   bit by bit, from there on (remote_entry.h) */
+        uint64_t peers_doubted_ms; /* of the loop: until then peers may lag behind that, too */
         bool is_vouching;          /* it went: a sync is under way, ... */
         uint8_t n_vouch_syncs;     /* ... and as many have begun */
         bool has_lost_forgets;     /* for want of memory: the next start finds them again */

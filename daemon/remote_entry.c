@@ -12,6 +12,8 @@
 #define SLICE_STEPS 8192u
 #define SLICE_DROPS 512u
 #define FORGETS_MAX 2048u
+/* By then a peer that reaches the pool has come to what was missed here: many of its polls. */
+#define PEERS_LAG_MS 60000u
 
 int remote_entry_layout(struct cache *cache, uint32_t domain, const struct digest *id,
                         uint16_t *ret_layout)
@@ -184,6 +186,7 @@ static void on_missed(void *user)
 
         cache->is_unvouched = true;
         cache->unvouched_at = INDEX_NONE;
+        cache->peers_doubted_ms = uv_now(cache->loop) + PEERS_LAG_MS;
         cache_replaced(cache, NULL, 0); /* a peer may not know better than this node did */
 }
 

@@ -10,7 +10,9 @@
  * find no place, are counted and are not known. When others replace an object, copies here that do
  * not have the new checksum are wrong and go in the same turn. When it is not known which objects
  * others have replaced, all that this node has goes, in slices: own entries in the pool too, and
- * what is on its way from peers. The tier is told when that is durable; until then it asks again.
+ * what is on its way from peers; nothing of theirs is taken for a minute then, for they may have to
+ * read yet what was missed here. (One that does not reach the pool for longer may still give older
+ * bytes.) The tier is told when what goes is gone durably; until then it asks again.
  *
  * What comes from the pool was written by other machines: it is checked here once more for
  * what the index takes for granted. Loop thread only.

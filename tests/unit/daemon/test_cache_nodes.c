@@ -526,6 +526,9 @@ START_TEST(what_is_read_from_a_peer_while_replacements_are_missed_is_not_entered
         drop_what_is_unvouched(cache);
         ck_assert_int_eq(publish_read(cache, &before), CACHE_E_REPLACED);
         cache_read_begin(cache, &later, &key);
+        ck_assert_int_eq(publish_read(cache, &later), CACHE_E_REPLACED);
+        ck_assert_uint_ge(cache->peers_doubted_ms, uv_now(&loop) + 50000);
+        cache->peers_doubted_ms = uv_now(&loop); /* a minute later */
         ck_assert_int_eq(publish_read(cache, &later), 0);
         cache_read_end(&before);
         cache_read_end(&meanwhile);
