@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import statistics
 import subprocess
 import sys
 import threading
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from fake_server import MODEL, FakeServer
-from kvtier.validate import answer, caches
+from kvtier.validate import answer, caches, record, stability
 from kvtier.validate.command import main
 from kvtier.validate.counters import TIMEOUT_S, Counters
 from kvtier.validate.engine import Engine, Timeouts
+from kvtier.validate.figures import percentile
 from kvtier.validate.prompts import Prompts
 from kvtier.validate.stability import StabilityStep
 from kvtier.validate.verdict import judge
@@ -525,6 +527,62 @@ def test_a_load_is_watched(serve, validate):
     assert one["memory"]["engine resident"]["bytes_per_hour"] == 0
 
 
+def test_a_load_goes_on_where_it_stopped(serve, validate, monkeypatch):
+    monkeypatch.setattr(stability, "SLICE_S", 1.0)
+    server, run = serve(drips=0.002), StabilityStep.run
+
+    def interrupted(step, part):
+        if part != "load":
+            raise KeyboardInterrupt
+        return run(step, part)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StabilityStep, "run", interrupted)
+        status, text, report = validate(server, *LOAD)
+    [first] = report["steps"]["stability"]
+    assert status == 130 and "--resume goes on" in text
+    assert first["slices"] == 1 and first["requests"] > 0
+    status, _, report = validate(server, *LOAD, "--resume")
+    [one] = report["steps"]["stability"]
+    assert status == 0 and one["slices"] == 2 and one["seconds"] > first["seconds"] + 0.9
+    assert one["requests"] > first["requests"] and one["answers"][:10] == first["answers"][:10]
+    times = [sample["s"] for sample in one["samples"]]
+    assert times == sorted(times) and times[-1] > first["seconds"]
+
+
+def test_a_load_takes_no_more_room_the_longer_it_is():
+    times = [1e-3 * (1 + i % 100) for i in range(20_000)]
+    load = record.Record(seconds=10.0, points_max=50)
+    for i, ttft in enumerate(times):
+        load.answer(10.0 * i / len(times), ttft, 0.0, tokens=2)
+    made = json.loads(json.dumps(load.slice(10.0)))
+    assert len(made["answers"]) == 50 and len(json.dumps(made)) < 12_000
+    assert statistics.mean(when for when, *_ in made["answers"]) == pytest.approx(5.0, abs=2.0)
+    one = record.whole([{**made, "concurrency": 1, "leases_left": 0}])
+    assert (one["requests"], one["output_tokens_per_s"]) == (20_000, 4000)
+    for share, name in ((0.5, "p50_s"), (0.99, "p99_s")):
+        assert one["ttft"][name] == pytest.approx(percentile(times, share), rel=0.011)
+    assert one["ttft"]["drift"] == pytest.approx(1, rel=0.03) and one["gap"]["p99_s"] == 0
+
+
+def test_slices_are_compared_with_each_other():
+    slices = []
+    for i in range(3):
+        load = record.Record(seconds=60.0, points_max=9)
+        load.answer(30.0, 0.1 * (i + 1), 0.01, tokens=1)
+        load.error("timeout", f"late in slice {i}") if i else None
+        load.samples = [{"s": s, "kvtierd resident": 1e6 * (60 * i + s)} for s in (0.0, 59.0)]
+        slices.append({**load.slice(60.0), "concurrency": 1, "leases_left": i})
+    one = record.whole(slices)
+    assert one["ttft"]["drift"] == pytest.approx(3, rel=0.03)
+    assert [round(when) for when, *_ in one["answers"]] == [30, 90, 150]
+    assert one["memory"]["kvtierd resident"] == {
+        "bytes": 179e6, "bytes_per_hour": pytest.approx(3600e6)
+    }  # fmt: skip
+    assert one["errors"] == {"timeout": 2} and one["error_texts"] == {"timeout": "late in slice 1"}
+    assert (one["seconds"], one["leases_left"], one["dead"]) == (180, 3, False)
+
+
 def test_errors_of_a_load_are_counted(serve, validate):
     status, _, report = validate(serve(fails=3, drips=0.002), *LOAD)
     assert status == 3
@@ -539,7 +597,7 @@ def test_answers_of_no_form_are_errors_of_a_load(serve, validate):
 
 
 def test_a_load_without_an_answer_has_failed(serve, validate, monkeypatch):
-    monkeypatch.setattr(StabilityStep, "_ask", lambda step, _: step._stop.wait(0.1))
+    monkeypatch.setattr(StabilityStep, "_ask", lambda step, *_: step._stop.wait(0.1))
     status, _, report = validate(serve(), *LOAD, "--duration", "1")
     assert status == 3 and "FAILED: no answers" in report["summary"][0]
 

@@ -40,8 +40,8 @@ class Bars:
     ) -> None:
         self._progress.stop()
 
-    def begin(self, step: str, total: float, done: int = 0) -> None:
-        self._tasks[step] = self._progress.add_task(step, total=total, completed=done, what="")
+    def begin(self, step: str, total: float, done: float = 0) -> None:
+        self._tasks[step] = self._progress.add_task(step, total=total, completed=int(done), what="")
 
     def reach(self, step: str, done: float, what: str = "") -> None:
         self._progress.update(self._tasks[step], completed=done, what=escape(what))

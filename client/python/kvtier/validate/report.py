@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from .chart import chart
 from .function import faults, unproven
+from .record import whole
 from .state import write_whole
 from .verdict import CAUSES
 
@@ -21,13 +22,21 @@ Results = list[dict[str, Any]]
 
 def line(step: str, result: dict[str, Any]) -> str:
     """One part of a step, when it is done."""
-    return {"function": _function_line, "performance": _performance_line}.get(
-        step, _stability_line
-    )(result)
+    if step == "stability":
+        return _stability_line(whole([result]))
+    return {"function": _function_line, "performance": _performance_line}[step](result)
+
+
+def shown(state: dict[str, Any]) -> dict[str, Any]:
+    """As the reports have it: the slices of a load put together."""
+    steps = dict(state.get("steps", {}))
+    if slices := steps.get("stability"):
+        steps["stability"] = [whole(slices)]
+    return {**state, "steps": steps}
 
 
 def summary(data: dict[str, Any]) -> list[str]:
-    """A line for each step, the worst of it first."""
+    """A line for each step, the worst of it first. data: as `shown`."""
     steps = data.get("steps", {})
     lines = []
     if results := steps.get("function"):
@@ -40,7 +49,7 @@ def summary(data: dict[str, Any]) -> list[str]:
 
 
 def write(folder: Path, data: dict[str, Any]) -> Path:
-    """Both reports; the path of the one for people."""
+    """Both reports, of data as `shown`; the path of the one for people."""
     lines = summary(data)
     write_whole(folder / "report.json", json.dumps({"summary": lines, **data}, indent=1))
     page = folder / "report.html"
@@ -93,6 +102,10 @@ def _stability_line(one: dict[str, Any]) -> str:
         f"{one['requests']} answers in {one['seconds']:.0f} s, {n_errors} errors",
         "p99 to the first token " + (f"drifted x{drift:.2f}" if drift else "has no drift to tell"),
     ]
+    for name in ("kvtierd resident", "engine resident"):
+        grows = one["memory"].get(name, {}).get("bytes_per_hour")
+        if grows is not None:
+            parts.append(f"{name} {grows / (1 << 20):+.1f} MiB an hour")
     if left:
         parts.append(f"{left:g} leases left behind")
     state = "DEAD: " if one["dead"] else "" if one["requests"] else "FAILED: no answers: "

@@ -59,18 +59,23 @@ def _run(options: Options, engine: Engine, counters: Optional[Counters]) -> int:
                 _do(step, state, prompts, bars, options.duration)
         finally:
             state.save()
-            written = report.write(options.out, state.all)
-    summary = report.summary(state.all)
+            shown = report.shown(state.all)
+            written = report.write(options.out, shown)
+    summary = report.summary(shown)
     print("\n".join([*summary, f"report: {written}"]))
     return _status(state, options.require_proof)
 
 
 def _do(step: Step, state: State, prompts: Prompts, bars: Bars, duration_s: float) -> None:
     parts, is_timed = step.parts(), step.name == StabilityStep.name
+    part_s = duration_s / len(parts)
     results = state.done(step.name)
     results[:] = [one for one in results if not one.get("dead")]
     done = {one["part"] for one in results}
-    bars.begin(step.name, duration_s if is_timed else len(parts), 0 if is_timed else len(done))
+    if is_timed:
+        bars.begin(step.name, duration_s, len(done) * part_s)
+    else:
+        bars.begin(step.name, len(parts), len(done))
     for i, part in enumerate(parts):
         if part in done:
             continue

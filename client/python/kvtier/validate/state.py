@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run has done so far, in a file that a later run may go on from.
 
-It is written anew before and after each part, whole or not at all. It belongs to the settings that it was
-begun with: of others nothing can be gone on from.
+It is written anew before and after each part, whole or not at all. It belongs to the settings that
+it was begun with: of others nothing can be gone on from.
 """
 from __future__ import annotations
 
