@@ -198,7 +198,7 @@ class Handler(BaseHTTPRequestHandler):
             if fake.dies == i:
                 return
             if fake.stalls == i:
-                time.sleep(5)
+                time.sleep(60)
             if fake.error == i:
                 self.event({"error": {"message": "it broke"}})
             time.sleep(fake.drips or 0)

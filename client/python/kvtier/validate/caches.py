@@ -26,6 +26,8 @@ POLL_S = 0.1
 QUIET = 4
 #: Tokens of a prompt that just makes the engine take a step, in which it stores.
 NUDGE_TOKENS = 8
+#: A warm run that found nothing, since its stores were still under way, is made again.
+WARM_RUNS = 3
 #: Of the engine's own cache, what fillers have to be.
 FILL = 1.1
 FILLER_TOKENS = 2048

@@ -12,14 +12,10 @@ from dataclasses import asdict, replace
 from typing import Any, Optional
 
 from .answer import Answer
-from .caches import Caches, Proof
+from .caches import WARM_RUNS, Caches, Proof
 from .engine import Engine
 from .prompts import Prompts
 from .verdict import CAUSES, EQUAL, UNDECIDED, Comparison, Verdict, compare, judge, worse
-
-#: A warm run that found nothing, since its stores were still under way, is made again.
-WARM_RUNS = 3
-
 
 class FunctionStep:
     name = "function"

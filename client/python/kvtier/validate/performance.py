@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .answer import Answer
-from .caches import Caches
+from .caches import WARM_RUNS, Caches
 from .engine import Engine
 from .figures import median, percentile, ratio
 from .prompts import Prompts
@@ -54,10 +54,13 @@ class PerformanceStep:
         stored = self._caches.stored()
         cold, fresh = self._measure(alone, together)
         self._caches.settle(stored)
-        self._caches.evict()
-        before = self._caches.mark()
-        warm, answers = self._measure(alone, together)
-        proof = self._caches.proof(before, answers)
+        for _ in range(WARM_RUNS):
+            self._caches.evict()
+            before = self._caches.mark()
+            warm, answers = self._measure(alone, together)
+            proof = self._caches.proof(before, answers)
+            if proof.served is not False:
+                break
         cached = max(one.cached_tokens or 0 for one in fresh)
         return {
             "part": part,
