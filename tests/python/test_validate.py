@@ -207,6 +207,8 @@ def test_noise_elsewhere_excuses_nothing():
     again = said(SURE, SURE, (6, -0.70, 5, -1.00))
     wrong = said((1, -0.5, 2, -3.0), SURE, (6, -0.70, 5, -0.90))
     assert cause(right, again, None, wrong) == "cache"
+    text = judge(right, again, None, wrong, 0.05).text
+    assert "of token 0 differ by 0.4, in the engine's own runs by 0 up to there" in text
     assert cause(right, again, None, said(SURE, SURE, (6, -0.69, 5, -0.80))) == "engine"
     assert cause(right, again, None, said(SURE, SURE, (9, -0.01, 6, -5.0))) == "cache"
 

@@ -99,9 +99,10 @@ def judge(
     found = compare(bypass, other)
     rights = [again] if own is None else [again, own]
     noise = _noise([_errors(bypass, right) for right in rights], len(_errors(bypass, other)))
-    cause = _cause(found, bypass, again, own, other, Allowance(noise, tolerance))
+    allowed = Allowance(noise, tolerance)
+    cause = _cause(found, bypass, again, own, other, allowed)
     place = f"token {found.position}: " if found.position is not None else ""
-    text = place + _explained(cause, found, max(noise, default=0.0))
+    text = place + _explained(cause, found) + allowed.told(bypass, other)
     return Verdict(cause, found.position, text)
 
 
@@ -155,15 +156,32 @@ class Allowance:
 
     def distance(self, one: Answer, other: Answer) -> Distance:
         """Over the places that there is an allowance for."""
-        errors = list(zip(_errors(one, other), self.noise))
-        for error, noise in errors:
-            if error is None or error <= self.tolerance:
-                continue
-            if noise > WILD:
-                return Distance.WILD
-            if error > MARGIN * noise:
-                return Distance.FAR
-        return Distance.NEAR if _worst([e for e, _ in errors]) is not None else Distance.UNKNOWN
+        errors = _errors(one, other)[: len(self.noise)]
+        i = self._beyond(errors)
+        if i is not None:
+            return Distance.WILD if self.noise[i] > WILD else Distance.FAR
+        return Distance.UNKNOWN if _worst(errors) is None else Distance.NEAR
+
+    def _beyond(self, errors: Sequence[Optional[float]]) -> Optional[int]:
+        """The first place that noise does not excuse, or where it would excuse all."""
+        for i, (error, noise) in enumerate(zip(errors, self.noise)):
+            is_excused = noise <= WILD and (error or 0.0) <= MARGIN * noise
+            if error is not None and error > self.tolerance and not is_excused:
+                return i
+        return None
+
+    def told(self, bypass: Answer, other: Answer) -> str:
+        """Where log probabilities are too far apart, or else most so; "": they are not."""
+        errors = _errors(bypass, other)
+        worst = _worst(errors)
+        if not worst:
+            return ""
+        i = self._beyond(errors)
+        i = errors.index(worst) if i is None else i
+        return (
+            f" (log probabilities of token {i} differ by {errors[i]:.2g}, "
+            f"in the engine's own runs by {self.noise[i]:.2g} up to there)"
+        )
 
 
 # ---- causes ----
@@ -199,10 +217,7 @@ def _cause(
     return UNDECIDED if distance is Distance.WILD or is_unknown else CACHE
 
 
-def _explained(cause: str, found: Comparison, noise: float) -> str:
-    error = found.logprob_error
-    off = f" (log probabilities differ by up to {error:.2g}" if error else ""
-    off += f", of the engine's own runs by {noise:.2g})" if error else ""
+def _explained(cause: str, found: Comparison) -> str:
     if cause == CACHE and found.position is None:
-        return f"tokens are equal, log probabilities are not: {CAUSES[cause]}{off}"
-    return CAUSES[cause] + off
+        return f"tokens are equal, log probabilities are not: {CAUSES[cause]}"
+    return CAUSES[cause]
