@@ -80,7 +80,15 @@ static bool names(const struct fake_operation *operation, const struct fake_rang
         return false;
 }
 
-/* Kernels may be about anything. */
+/* Kernels may be about anything but what was allocated for another GPU. */
+static bool may_name(const struct fake_stream *stream, const struct fake_operation *operation,
+                     const struct fake_range *range)
+{
+        if (operation->kind != FAKE_KERNEL)
+                return names(operation, range);
+        return !range->is_owned || range->device == stream->context->device;
+}
+
 bool fake_is_in_use(const struct fake_range *range)
 {
         struct fake_operation *operation;
@@ -88,8 +96,7 @@ bool fake_is_in_use(const struct fake_range *range)
 
         LIST_FOREACH(stream, &fake.streams, link)
                 STAILQ_FOREACH(operation, &stream->operations, link)
-                        if (!stream->context->lost &&
-                            (operation->kind == FAKE_KERNEL || names(operation, range)))
+                        if (!stream->context->lost && may_name(stream, operation, range))
                                 return true;
         return false;
 }
@@ -295,6 +302,7 @@ static int add_host(void *base, size_t bytes, bool is_owned)
         range->bytes_at = base;
         range->bytes = bytes;
         range->is_owned = is_owned;
+        range->device = fake_current()->device;
         LIST_INSERT_HEAD(&fake.ranges, range, link);
         fake.figures.registered_bytes += bytes;
         if (fake.figures.registered_bytes > fake.figures.registered_max_bytes)

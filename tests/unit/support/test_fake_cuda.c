@@ -24,6 +24,9 @@ int cuEventCreate(void **ret_event, unsigned flags);
 int cuEventRecord(void *event, void *stream);
 int cuEventQuery(void *event);
 int cuMemAlloc_v2(uint64_t *ret_address, size_t bytes);
+int cuMemFree_v2(uint64_t address);
+int cuMemHostAlloc(void **ret_base, size_t bytes, unsigned flags);
+int cuMemFreeHost(void *base);
 int cuMemHostRegister_v2(void *base, size_t bytes, unsigned flags);
 int cuMemHostUnregister(void *base);
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream);
@@ -120,7 +123,7 @@ START_TEST(a_copy_of_unregistered_memory_is_right_and_counted)
 }
 END_TEST
 
-static int launch_few(uint64_t from)
+static void launch(uint64_t from)
 {
         struct kvt_cuda_few few = {.n_runs = 1, .runs = {{from, device, 100}}};
         void *arguments[] = {&few}, *module, *function;
@@ -129,6 +132,11 @@ static int launch_few(uint64_t from)
         ck_assert_int_eq(cuModuleGetFunction(&function, module, KVT_CUDA_MOVE_FEW), 0);
         ck_assert_int_eq(cuLaunchKernel(function, 2, 1, 1, 64, 1, 1, 0, stream, arguments, NULL),
                          0);
+}
+
+static int launch_few(uint64_t from)
+{
+        launch(from);
         return cuStreamSynchronize(stream);
 }
 
@@ -190,6 +198,39 @@ START_TEST(memory_unregistered_under_a_copy_ends_the_process)
 }
 END_TEST
 
+/* A kernel may be about any memory, but not about what was allocated for another GPU. */
+START_TEST(memory_is_freed_beside_the_kernel_of_another_gpu)
+{
+        void *other, *pinned;
+        uint64_t there;
+
+        ck_assert_int_eq(cuMemHostRegister_v2(host, BYTES, 0), 0);
+        ck_assert_int_eq(cuDevicePrimaryCtxRetain(&other, 1), 0);
+        ck_assert_int_eq(cuCtxPushCurrent_v2(other), 0);
+        ck_assert_int_eq(cuMemAlloc_v2(&there, BYTES), 0);
+        ck_assert_int_eq(cuMemHostAlloc(&pinned, BYTES, 0), 0);
+        ck_assert_int_eq(cuCtxPushCurrent_v2(context), 0);
+        fake_cuda_hold(true);
+        launch((uintptr_t)host);
+        ck_assert_int_eq(cuCtxPushCurrent_v2(other), 0);
+        ck_assert_int_eq(cuMemFree_v2(there), 0);
+        ck_assert_int_eq(cuMemFreeHost(pinned), 0);
+        fake_cuda_hold(false);
+}
+END_TEST
+
+START_TEST(memory_freed_under_a_kernel_of_its_gpu_ends_the_process)
+{
+        void *pinned;
+
+        ck_assert_int_eq(cuMemHostRegister_v2(host, BYTES, 0), 0);
+        ck_assert_int_eq(cuMemHostAlloc(&pinned, BYTES, 0), 0);
+        fake_cuda_hold(true);
+        launch((uintptr_t)host);
+        cuMemFreeHost(pinned);
+}
+END_TEST
+
 START_TEST(a_version_of_a_function_goes_with_the_version_asked_for)
 {
         void *older, *newer;
@@ -221,6 +262,9 @@ int main(void)
         tcase_add_test(tcase, a_lost_context_stops_what_is_queued);
         tcase_add_test(tcase, the_host_cannot_touch_device_memory);
         tcase_add_test_raise_signal(tcase, memory_unregistered_under_a_copy_ends_the_process,
+                                    SIGABRT);
+        tcase_add_test(tcase, memory_is_freed_beside_the_kernel_of_another_gpu);
+        tcase_add_test_raise_signal(tcase, memory_freed_under_a_kernel_of_its_gpu_ends_the_process,
                                     SIGABRT);
         tcase_add_test(tcase, a_version_of_a_function_goes_with_the_version_asked_for);
         suite_add_tcase(suite, tcase);
