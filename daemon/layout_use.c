@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
+#include "base/divisor.h"
 #include "daemon/daemon.h"
 #include "daemon/layout_table.h"
 #include "daemon/layout_use.h"
@@ -46,17 +47,6 @@ void layout_use_tell(struct session *session, const struct wire_tell *tell)
                 count(&use->told, tell);
 }
 
-static uint32_t common_divisor(uint32_t a, uint32_t b)
-{
-        while (b) {
-                uint32_t rest = a % b;
-
-                a = b;
-                b = rest;
-        }
-        return a;
-}
-
 void layout_use_note_state(struct layout_entry *entry, uint16_t group, uint32_t boundary_tokens)
 {
         struct layout_group_use *use = layout_use_group(entry, group);
@@ -66,5 +56,5 @@ void layout_use_note_state(struct layout_entry *entry, uint16_t group, uint32_t 
                 return;
         use->states++;
         use->off_chunk += boundary_tokens % entry->kv_tokens != 0;
-        use->spacing = common_divisor(boundary_tokens, use->spacing);
+        use->spacing = (uint32_t)greatest_divisor(boundary_tokens, use->spacing);
 }

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/divisor.h"
 #include "proto/layout.h"
 
 const char *const layout_string_names[LAYOUT_N_STRINGS] = {
@@ -322,15 +323,7 @@ static int validate_groups(const struct layout *layout, struct why *why)
 
 static uint64_t lcm(uint64_t a, uint64_t b)
 {
-        uint64_t x = a, y = b;
-
-        while (y) {
-                uint64_t rest = x % y;
-
-                x = y;
-                y = rest;
-        }
-        return a / x * b;
+        return a / greatest_divisor(a, b) * b;
 }
 
 /* LCM of the paged groups' page_tokens, or 0 when it is above LAYOUT_CHUNK_MAX. */

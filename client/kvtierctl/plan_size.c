@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/divisor.h"
 #include "client/kvtierctl/plan_model.h"
 #include "client/kvtierctl/plan_size.h"
 
@@ -36,17 +37,6 @@ uint64_t plan_round_up(uint64_t value, uint64_t multiple)
 static uint64_t bytes_of(uint64_t elements, uint64_t sixteenths)
 {
         return plan_round_up(elements * sixteenths, 16) / 16;
-}
-
-static uint64_t greatest_divisor(uint64_t a, uint64_t b)
-{
-        while (b) {
-                uint64_t rest = a % b;
-
-                a = b;
-                b = rest;
-        }
-        return a;
 }
 
 uint64_t plan_dtype_sixteenths(const char *dtype)
