@@ -37,6 +37,8 @@ static void device_close(struct rdma_port *port, struct rdma_device *device)
         }
         while (!LIST_EMPTY(&device->cqs))
                 cq_free(port, LIST_FIRST(&device->cqs));
+        while (!LIST_EMPTY(&device->failed_cqs))
+                cq_free(port, LIST_FIRST(&device->failed_cqs));
         if (device->channel)
                 ibv_destroy_comp_channel(device->channel);
         if (device->pd)
@@ -53,6 +55,7 @@ static int device_open(struct rdma_device *device, struct ibv_context *context)
         *device = (struct rdma_device){.context = context};
         LIST_INIT(&device->windows);
         LIST_INIT(&device->cqs);
+        LIST_INIT(&device->failed_cqs);
         r = ibv_query_device(context, &device->attr);
         if (r)
                 return err_raise(-abs(r));
@@ -216,8 +219,13 @@ void rdma_cq_put(struct rdma_device *device, struct ibv_cq *cq)
 {
         struct rdma_cq *own = cq->cq_context;
         struct ibv_wc ignored[32];
+        int n;
 
-        while (ibv_poll_cq(cq, 32, ignored) > 0)
-                ;
-        LIST_INSERT_HEAD(&device->cqs, own, link);
+        do
+                n = ibv_poll_cq(cq, 32, ignored);
+        while (n > 0);
+        if (n)
+                LIST_INSERT_HEAD(&device->failed_cqs, own, link);
+        else
+                LIST_INSERT_HEAD(&device->cqs, own, link);
 }

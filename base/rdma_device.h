@@ -43,7 +43,8 @@ struct rdma_device {
         _Atomic bool is_gone;            /* for good: removed, or reset; the helper sets it */
         struct rdma_window_list windows; /* helper: bound to nothing, for the next grant */
         uint32_t n_windows;
-        struct rdma_cq_list cqs; /* helper: empty, for the next connection */
+        struct rdma_cq_list cqs;        /* helper: empty, for the next connection */
+        struct rdma_cq_list failed_cqs; /* helper: for nobody; a late event may name them */
 };
 
 /* 0, RDMA_E_ABSENT or negative. */
@@ -59,5 +60,5 @@ void rdma_window_put(struct rdma_port *port, struct rdma_device *device,
 void rdma_window_free(struct rdma_port *port, struct rdma_window *window);
 /* For @n completions, like all of the port. NULL, with errno. It may ring for nothing. */
 struct ibv_cq *rdma_cq_new(struct rdma_port *port, struct rdma_device *device, int n);
-/* Its queue pair has gone: for the next connection. */
+/* Its queue pair has gone: for the next connection, unless it has failed. */
 void rdma_cq_put(struct rdma_device *device, struct ibv_cq *cq);
