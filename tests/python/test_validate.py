@@ -14,6 +14,7 @@ import pytest
 
 from fake_server import MODEL, FakeServer
 from kvtier.validate import answer, caches, record, stability
+from kvtier.validate.chart import chart
 from kvtier.validate.command import main
 from kvtier.validate.counters import TIMEOUT_S, Counters
 from kvtier.validate.engine import Engine, Timeouts
@@ -750,3 +751,30 @@ def test_a_token_without_log_probabilities_moves_no_others():
 
 def test_lines_that_come_in_pieces_are_put_together():
     assert list(answer.lines([b"da", b"ta: 1\r\nda", b"ta: 2\n\n"])) == ["data: 1", "data: 2", ""]
+
+
+# ---- charts ----
+
+
+@pytest.mark.parametrize(
+    ("high", "numbers"),
+    [
+        (0.0, ["0", "0.25"]),
+        (1.0, ["0", "0.25", "0.5", "0.75", "1"]),
+        (0.00013, ["0", "0.00005", "0.0001", "0.00015"]),
+        (101.0, ["0", "50", "100", "150"]),
+        (1234567.0, ["0", "500,000", "1,000,000", "1,500,000"]),
+    ],
+)
+def test_the_axes_have_round_numbers_up_to_above_the_highest_point(high, numbers):
+    svg = chart("title", {"line": [(4096, high), (131072, 0)]}, "x", "y", log_x=True)
+    assert re.findall(r'text-anchor="end">([\d,.]+)<', svg) == numbers
+    assert re.findall(r'text-anchor="middle">([\d,.]+)<', svg) == ["4,096", "131,072"]
+
+
+def test_numbers_below_a_chart_do_not_touch():
+    points = [(16 + i, 1.0) for i in range(100)]
+    svg = chart("title", {"line": points}, "x", "y", log_x=True)
+    places = [float(x) for x in re.findall(r'x="([\d.]+)" y="\d+" text-anchor="middle"', svg)]
+    assert len(places) > 4
+    assert min(b - a for a, b in itertools.pairwise(places)) >= 55
