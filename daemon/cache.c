@@ -624,6 +624,30 @@ static int drop_replaced(struct cache *cache, const struct object_key *key,
         return 0;
 }
 
+static void on_left(void *user, int result)
+{
+        struct cache *cache = user;
+
+        if (result)
+                cache->has_lost_forgets = true;
+        cache->n_leaving--;
+}
+
+void cache_drop_replaced(struct cache *cache, const struct object_key *key,
+                         struct index_object *object)
+{
+        bool is_leaving = false;
+        int r;
+
+        cache->n_leaving++;
+        r = drop_replaced(cache, key, object, on_left, cache, &is_leaving);
+        if (!is_leaving)
+                on_left(cache, r);
+        if (r && object)
+                cache_drop(cache, object, METRICS_REPLACED);
+        end_of_drop(cache);
+}
+
 /* Nothing that others have under the key holds from now on, until they know better. */
 static void tell_replacing(struct cache *cache, struct host_copy *copy)
 {

@@ -74,7 +74,8 @@ struct cache {
         uint64_t peers_doubted_ms; /* of the loop: until then peers may lag behind that, too */
         bool is_vouching;          /* it went: a sync is under way, ... */
         uint8_t n_vouch_syncs;     /* ... and as many have begun */
-        bool has_lost_forgets;     /* for want of memory: the next start finds them again */
+        uint32_t n_leaving;        /* keys that others replaced: older bytes may come back yet */
+        bool has_lost_forgets;     /* of anything in doubt: the next start finds them again */
         uint8_t drop_reason;       /* what is known of the next cache_drop*() beyond its */
         uint8_t drop_rule;         /*   metrics_removal: set right before, used up by it */
         LIST_HEAD(, cache_read) reads;
@@ -146,14 +147,16 @@ int cache_publish_read(struct cache *cache, struct host_copy *copy,
 void cache_read_begin(struct cache *cache, struct cache_read *read, const struct object_key *key);
 void cache_read_end(struct cache_read *read);
 
-/*
- * What has the checksum @total (0: not known yet) holds from now on: who reads older bytes?
- * @key NULL: it is not known of which key.
- */
+/* From now on bytes with checksum @total (0: not known yet) hold under @key (NULL: some key). */
 void cache_replaced(struct cache *cache, const struct object_key *key, uint64_t total);
 
-/* Drops the host copy of an object; the object goes when nothing else has it. */
+/* Drops the host copy of an object, which goes when nothing else has it; it from every tier. */
 void cache_drop_host(struct cache *cache, struct index_object *object, enum metrics_removal reason);
+void cache_drop(struct cache *cache, struct index_object *object, enum metrics_removal reason);
+
+/* Of a @key that others replaced, with @object or NULL; in n_leaving until that is durable. */
+void cache_drop_replaced(struct cache *cache, const struct object_key *key,
+                         struct index_object *object);
 
 /*
  * Drops an object from one tier below, or from all of them, and from the index when nothing
@@ -169,9 +172,6 @@ void cache_set_remote(struct cache *cache, struct index_object *object, struct t
                       bool own);
 /* Returns the object, or NULL when nothing else has it. */
 struct index_object *cache_lose_remote(struct cache *cache, struct index_object *object);
-
-/* Drops an object from every tier. */
-void cache_drop(struct cache *cache, struct index_object *object, enum metrics_removal reason);
 
 /* An object's place, which it does not refer to (any more), goes back to the tier. */
 int cache_forget(struct cache *cache, enum index_tier tier, struct tier_place place,

@@ -172,12 +172,18 @@ static void on_vanished(void *user, const struct object_key *key, struct tier_pl
         if (replaced)
                 cache_replaced(cache, key, checksum_total);
         object = layout ? find(cache, key, layout) : NULL;
-        if (!object)
-                return;
-        if (place.claim && index_place(cache->index, object, INDEX_REMOTE).claim == place.claim)
+        if (object && place.claim &&
+            index_place(cache->index, object, INDEX_REMOTE).claim == place.claim)
                 object = cache_lose_remote(cache, object);
-        if (object && replaced && !has_checksum(cache, object, checksum_total))
-                cache_drop(cache, object, METRICS_REPLACED);
+        if (replaced && !(object && has_checksum(cache, object, checksum_total)))
+                cache_drop_replaced(cache, key, object);
+}
+
+static bool is_leaving(void *user)
+{
+        const struct cache *cache = user;
+
+        return cache->n_leaving || cache->has_lost_forgets;
 }
 
 static void on_missed(void *user)
@@ -260,6 +266,7 @@ void remote_entries_listen(struct cache *cache)
         remote->on_appeared = on_appeared;
         remote->on_vanished = on_vanished;
         remote->on_missed = on_missed;
+        remote->is_leaving = is_leaving;
         remote->on_shared_user = cache;
         remote->on_layout = layout_keeper_on_remote_layout;
         remote->on_layout_user = cache;

@@ -8,11 +8,13 @@
  * node's own. What this node wrote before it lost the tier's index never joins what it has stored
  * since: that may have replaced it. Others' entries never push anything out: in a full index they
  * find no place, are counted and are not known. When others replace an object, copies here that do
- * not have the new checksum are wrong and go in the same turn. When it is not known which objects
- * others have replaced, all that this node has goes, in slices: own entries in the pool too, and
- * what is on its way from peers; nothing of theirs is taken for a minute then, for they may have to
- * read yet what was missed here. (One that does not reach the pool for longer may still give older
- * bytes.) The tier is told when what goes is gone durably; until then it asks again.
+ * not have the new checksum are wrong and go in the same turn; the tier remembers what was replaced
+ * until they are gone durably, and says it again after a start that finds it in doubt. When it is
+ * not known which objects others have replaced, all that this node has goes, in slices: own entries
+ * in the pool too, and what is on its way from peers; nothing of theirs is taken for a minute then,
+ * for they may have to read yet what was missed here. (One that does not reach the pool for longer
+ * may still give older bytes.) The tier is told when what goes is gone durably; until then it asks
+ * again.
  *
  * What comes from the pool was written by other machines: it is checked here once more for
  * what the index takes for granted. Loop thread only.

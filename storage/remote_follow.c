@@ -690,6 +690,17 @@ static int list_on(struct remote_follow *follow)
         return follow->remote->pool->ops.list(follow->remote->pool, &follow->list);
 }
 
+/* What could not be forgotten when the segment was read, for copies of it were leaving. */
+static void trim_later(struct remote *remote)
+{
+        struct database_changes changes = {NULL};
+
+        if (!remote->is_leaving)
+                return;
+        remote_replaced_trim(remote, &changes);
+        remote_change(remote, &changes, false, NULL);
+}
+
 void remote_follow_poll(struct remote *remote)
 {
         struct remote_follow *follow = remote->follow;
@@ -700,6 +711,7 @@ void remote_follow_poll(struct remote *remote)
         follow->is_wanted = follow->is_active;
         if (follow->is_active)
                 return;
+        trim_later(remote);
         LIST_FOREACH(node, &remote->map.nodes, link) {
                 node->listed_at = node->n_listed = 0;
                 node->first_number = 0;
@@ -740,6 +752,7 @@ void remote_begin_following(struct remote *remote)
                 return;
         if (remote->is_unvouched && remote->tier.on_missed)
                 remote->tier.on_missed(remote->tier.on_shared_user);
+        remote_replaced_say_again(remote);
         remote->follow->begun_ns = uv_hrtime();
         remote->pool->on_hint = on_hint;
         remote->pool->on_hint_user = remote;

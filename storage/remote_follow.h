@@ -100,6 +100,8 @@ void remote_replaced_sealed(struct remote *remote, uint64_t ordinal, uint64_t nu
                             struct database_changes *changes);
 /* What everybody has read needs no remembering; some of it now, the rest with later calls. */
 void remote_replaced_trim(struct remote *remote, struct database_changes *changes);
+/* After a start: what had not left yet when the last run ended. */
+void remote_replaced_say_again(struct remote *remote);
 void remote_replaced_drop_node(struct remote *remote, struct remote_node *node,
                                struct database_changes *changes);
 /* Into an index that has none. */

@@ -21,7 +21,8 @@ void remote_put_meta(struct remote *remote, struct database_changes *changes)
 {
         struct remote_index_meta meta = {
                 .flags = (remote->is_rebuilding ? REMOTE_META_REBUILDING : 0) |
-                         (remote->is_unvouched ? REMOTE_META_MISSED : 0),
+                         (remote->is_unvouched ? REMOTE_META_MISSED : 0) |
+                         (remote->is_leaving ? REMOTE_META_LEAVING : 0),
                 .next_bundle = remote->next_bundle,
                 .first_segment = remote->first_segment,
                 .next_segment = remote->next_segment,
@@ -154,6 +155,7 @@ static int take_meta(struct remote *remote, const struct remote_index_meta *meta
                 return r;
         remote->is_rebuilding = meta->flags & REMOTE_META_REBUILDING;
         remote->is_unvouched = meta->flags & REMOTE_META_MISSED;
+        remote->is_leaving = meta->flags & REMOTE_META_LEAVING;
         remote->next_bundle = remote->first_new_bundle = meta->next_bundle;
         remote->first_segment = meta->first_segment;
         remote->next_segment = meta->next_segment;

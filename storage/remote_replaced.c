@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What replacing commits said: which bytes hold under a key. A record is obeyed at once, and
- * remembered, for a node that had not read it may announce older bytes later on. When every
- * node has read it it is forgotten; a floor then keeps out whoever comes back with a journal
- * from before. So it is, too, when there are too many.
+ * remembered, for a node that had not read it may announce older bytes later on, and older
+ * bytes of this node may come back in a restart. When every node has read it, and what had to
+ * go here has gone durably, it is forgotten; a floor then keeps out whoever comes back with a
+ * journal from before. So it is, too, when there are too many.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -168,11 +169,25 @@ static bool has_everybody_read(const struct remote *remote, const struct remote_
         return true;
 }
 
+/* From the tiers above, of what was learned to be replaced: none of it can come back. */
+static bool have_all_left(struct remote *remote, struct database_changes *changes)
+{
+        if (!remote->is_leaving)
+                return true;
+        if (remote->tier.is_leaving && remote->tier.is_leaving(remote->tier.on_shared_user))
+                return false;
+        remote->is_leaving = false;
+        remote_put_meta(remote, changes);
+        return true;
+}
+
 void remote_replaced_trim(struct remote *remote, struct database_changes *changes)
 {
         struct remote_node *raised = NULL;
         struct remote_replaced *first;
 
+        if (!have_all_left(remote, changes))
+                return;
         for (uint32_t n = 0; n < TRIM_MAX && (first = TAILQ_FIRST(&remote->replaced_list)) &&
                              has_everybody_read(remote, first);
              n++) {
@@ -258,6 +273,10 @@ void remote_replaced_learn(struct remote *remote, struct remote_node *node, uint
                 return; /* told again, by a snapshot or after a crash */
         if (known && number != UINT64_MAX && is_later_than_journal(remote, known, node))
                 return;
+        if (!remote->is_leaving) {
+                remote->is_leaving = true;
+                remote_put_meta(remote, changes);
+        }
         remember(remote, node, number, key, checksum_total, changes);
         /* Higher tiers may have a copy that the pool never had. */
         if (!drop_others(remote, key, checksum_total, changes))
@@ -320,6 +339,18 @@ int remote_replaced_restore(struct remote *remote, const void *key, size_t key_b
         /* Pending records were restored before: it is in the last of them at the latest. */
         replaced->ordinal = remote->next_ordinal - 1;
         return 0;
+}
+
+void remote_replaced_say_again(struct remote *remote)
+{
+        const struct remote_replaced *replaced;
+
+        if (!remote->is_leaving)
+                return;
+        TAILQ_FOREACH(replaced, &remote->replaced_list, link) {
+                remote_queue_vanished(remote, &replaced->key, (struct tier_place){0, 0}, true,
+                                      replaced->checksum_total);
+        }
 }
 
 void remote_replaced_put_all(const struct remote *remote, struct database_changes *changes)

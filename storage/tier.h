@@ -284,11 +284,16 @@ struct tier {
          * on_missed: there were such replacements, and it is not known of which keys: nothing
          * that this node has, in any tier, can be vouched for. What others have there can.
          * Called again after each start until vouched() has been.
+         *
+         * is_leaving: may something that on_vanished called replaced come back at the next start,
+         * for its delete is not durable yet, or was lost? What was replaced is remembered as long,
+         * and on_vanished called again after a start that finds it so. NULL: nothing may.
          */
         void (*on_appeared)(void *user, const struct tier_object *object, struct tier_place place);
         void (*on_vanished)(void *user, const struct object_key *key, struct tier_place place,
                             bool replaced, uint64_t checksum_total);
         void (*on_missed)(void *user);
+        bool (*is_leaving)(void *user);
         void *on_shared_user;
         /* After TIER_E_PAUSED: there is room again. The remote tier's comes after TIER_E_FULL
          * as well, when room was late. */

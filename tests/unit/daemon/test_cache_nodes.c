@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "daemon/cache.h"
 #include "daemon/remote_entry.h"
 #include "proto/presence_table.h"
@@ -406,10 +407,12 @@ START_TEST(what_a_node_missed_goes_after_a_restart_too)
 }
 END_TEST
 
-/* ---- a tier that syncs when the test says so ---- */
+/* ---- a tier that syncs and forgets when the test says so ---- */
 
 struct held_tier {
         struct tier tier;
+        struct tier_forget *forget;                /* NULL: nothing is to be forgotten */
+        bool is_durable;                           /* so it shall be */
         void (*on_synced)(void *user, int result); /* NULL: nobody waits */
         void *user;
 };
@@ -432,6 +435,32 @@ static void end_sync(struct held_tier *held, int result)
         ck_assert_ptr_nonnull(on_synced);
         held->on_synced = NULL;
         on_synced(held->user, result);
+}
+
+static void hold_forget(struct tier *tier, struct tier_place place, const struct object_key *key,
+                        bool sync, struct tier_forget *forget)
+{
+        struct held_tier *held = (struct held_tier *)tier;
+        struct object_key first = key_of(1);
+
+        ck_assert_uint_eq(place.claim, 4711);
+        ck_assert(object_key_equal(key, &first));
+        ck_assert_ptr_null(held->forget);
+        held->forget = forget;
+        held->is_durable = sync;
+}
+
+static uint64_t footprint(struct tier *tier, uint64_t raw_bytes, uint32_t n_covers)
+{
+        (void)tier;
+        (void)n_covers;
+        return raw_bytes;
+}
+
+static void usage(struct tier *tier, struct tier_usage *ret_usage)
+{
+        (void)tier;
+        *ret_usage = (struct tier_usage){.capacity_bytes = PIECE_BYTES};
 }
 
 static void count_vouched(struct tier *tier)
@@ -480,6 +509,40 @@ START_TEST(a_node_vouches_when_its_deletes_are_durable)
         end_sync(&held, 0);
         ck_assert_uint_eq(n_vouched, 2);
         cache->nvme = NULL;
+}
+END_TEST
+
+/* A kill before that would bring older bytes back: the pool's index has to know them until then. */
+START_TEST(what_others_replaced_is_leaving_until_its_delete_is_durable)
+{
+        static const struct tier_ops ops = {
+                .name = "nvme",
+                .sync = hold_sync,
+                .forget = hold_forget,
+                .footprint = footprint,
+                .usage = usage,
+        };
+        struct cache *cache = &nodes[1].cache;
+        struct tier *remote = cache->remote;
+        struct held_tier held = {.forget = NULL};
+
+        tier_init(&held.tier, &ops);
+        for (uint8_t i = 0; i < 2; i++) { /* the second delete is lost */
+                put(&nodes[0], 1, i, i);
+                wait_until(is_in_pool(&nodes[1], 1));
+                assert_loads(&nodes[1], 1, i);
+                cache->nvme = &held.tier;
+                index_set_place(cache->index, find(&nodes[1], 1), (struct tier_place){4711, 0});
+                ck_assert(!remote->is_leaving(remote->on_shared_user));
+                put(&nodes[0], 1, (uint8_t)(i + 2), true);
+                wait_until(held.forget);
+                ck_assert(held.is_durable);
+                ck_assert(remote->is_leaving(remote->on_shared_user));
+                held.forget->on_freed(steal_ptr(held.forget), i ? -EIO : 0);
+                ck_assert_uint_eq(cache->n_forgetting, 0);
+                ck_assert(remote->is_leaving(remote->on_shared_user) == i);
+                cache->nvme = NULL;
+        }
 }
 END_TEST
 
@@ -691,6 +754,7 @@ int main(void)
         tcase_add_test(tcase, a_node_that_missed_replacements_keeps_what_others_have_alone);
         tcase_add_test(tcase, what_a_node_missed_goes_after_a_restart_too);
         tcase_add_test(tcase, a_node_vouches_when_its_deletes_are_durable);
+        tcase_add_test(tcase, what_others_replaced_is_leaving_until_its_delete_is_durable);
         tcase_add_test(tcase,
                        what_is_read_from_a_peer_while_replacements_are_missed_is_not_entered);
         tcase_add_test(tcase, a_stopped_pool_is_a_miss_and_what_is_here_is_served);

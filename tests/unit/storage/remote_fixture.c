@@ -48,6 +48,11 @@ static void on_missed(void *user)
         ((struct node *)user)->n_missed++;
 }
 
+static bool is_leaving(void *user)
+{
+        return ((struct node *)user)->is_leaving;
+}
+
 static void on_ready(void *user)
 {
         ((struct node *)user)->n_ready++;
@@ -124,6 +129,7 @@ int node_try_open(struct pool_fixture *fixture, uint32_t i, struct why *why)
         tier->on_appeared = on_appeared;
         tier->on_vanished = on_vanished;
         tier->on_missed = on_missed;
+        tier->is_leaving = is_leaving;
         tier->on_shared_user = node;
         tier->on_ready = on_ready;
         tier->on_ready_user = node;

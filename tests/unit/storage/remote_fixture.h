@@ -32,6 +32,7 @@ struct node {
         struct event appeared[EVENTS_MAX], vanished[EVENTS_MAX];
         uint32_t n_appeared, n_vanished, n_ready, n_notices, n_layouts, n_missed;
         char notice[512]; /* the last one */
+        bool is_leaving;  /* what the tier is told when it asks */
 };
 
 struct pool_fixture {

@@ -354,6 +354,47 @@ START_TEST(replacements_are_remembered_over_a_restart)
 }
 END_TEST
 
+static uint32_t n_remembered(const struct node *node)
+{
+        return ((const struct remote *)node->driver.tier)->n_replaced;
+}
+
+/*
+ * Its tiers above may not have deleted durably what was replaced when the node is killed. _i:
+ * a third node is away, for which all others remember it.
+ */
+START_TEST(what_was_replaced_is_said_again_after_each_start_until_it_has_left)
+{
+        struct driver_object old = driver_object(1, 65536), other = driver_object(2, 1000);
+
+        begin(3);
+        if (_i)
+                write_one(&fixture->nodes[2], &other);
+        nodes_settle(fixture);
+        node_close(fixture, 2);
+        b->is_leaving = true;
+        a->driver.tier->ops.replaced(a->driver.tier, &old.object.key, 4711);
+        nodes_settle(fixture);
+        for (uint32_t i = 0; i < 2; i++) {
+                ck_assert_ptr_nonnull(node_vanished(b, &old));
+                ck_assert(node_vanished(b, &old)->replaced);
+                ck_assert_uint_eq(node_vanished(b, &old)->checksum_total, 4711);
+                ck_assert_uint_eq(n_remembered(b), 1);
+                node_close(fixture, 1);
+                node_open(fixture, 1);
+                nodes_settle(fixture);
+        }
+        b->is_leaving = false;
+        nodes_settle(fixture);
+        ck_assert_uint_eq(n_remembered(b), _i);
+        node_close(fixture, 1);
+        node_open(fixture, 1);
+        nodes_settle(fixture);
+        ck_assert_ptr_null(node_vanished(b, &old));
+        end();
+}
+END_TEST
+
 /* A replacement that everybody has read is not remembered by its key any more. */
 START_TEST(who_comes_late_is_not_believed_before_it_has_read)
 {
@@ -875,6 +916,8 @@ int main(void)
         tcase_add_test(tcase, bytes_from_before_a_replacement_are_not_entered_after_it);
         tcase_add_test(tcase, bytes_stored_in_the_knowledge_of_a_replacement_are_entered);
         tcase_add_test(tcase, replacements_are_remembered_over_a_restart);
+        tcase_add_loop_test(
+                tcase, what_was_replaced_is_said_again_after_each_start_until_it_has_left, 0, 2);
         tcase_add_test(tcase, who_comes_late_is_not_believed_before_it_has_read);
         tcase_add_test(tcase, an_object_of_another_node_is_forgotten_under_two_reads);
         tcase_add_loop_test(tcase, what_a_segment_told_that_went_unread_is_not_believed_any_more, 0,
