@@ -19,6 +19,7 @@ class FakeServer:
     wrong_token, wrong_logprob: what kvtier serves differs at token 3, or its log probabilities do
     cut                 so does whatever goes on from any cache
     rounds              and that by little
+    recuts              the log probabilities of whatever goes on from its own cache differ
     noisy               every second answer differs at token 2, which is a near tie
     wild                answers differ there from time to time, without likely tokens in common
     dies, stalls        after so many tokens of a stream
@@ -32,9 +33,14 @@ class FakeServer:
     trickles            this path is answered by a byte now and then, without an end
     floods              and this one by ever more of them
     no_reset, no_tokenize, no_usage, no_kvtier_metrics, forgets
+
+    llama: it speaks llama-server's API instead. What is to find nothing stays in its own cache.
     """
 
     def __init__(self, **faults):
+        if faults.get("llama"):
+            slots = {"total_slots": 2, "default_generation_settings": {"n_ctx": 4096}}
+            faults = {"no_reset": True, "props": slots, **faults}
         self.faults, self.lock = faults, threading.Lock()
         self.own, self.own_max = OrderedDict(), faults.pop("own_max", 10**9)
         self.kvtier, self.hits, self.stored_bytes, self.leases = set(), 0, 0, 0
@@ -52,10 +58,10 @@ class FakeServer:
         """Which cache has the prompt; it is in both afterwards."""
         prompt, params = tuple(body["prompt"]), body.get("kv_transfer_params") or {}
         key = (body.get("cache_salt"), prompt)
-        bypasses = params.get("kvtier_bypass") is True
+        bypasses = params.get("kvtier_bypass") is True or body.get("cache_prompt") is False
         with self.lock:
             self.requests.append(body)
-            where = "own" if key in self.own else None
+            where = "own" if key in self.own and body.get("cache_prompt") is not False else None
             if not where and not bypasses and key in self.kvtier:
                 where, self.hits = "kvtier", self.hits + 1
             self.own[key] = len(prompt)
@@ -81,6 +87,8 @@ class FakeServer:
             if i == 3 and where == "kvtier":
                 token += VOCABULARY if self.wrong_token or self.rounds else 0
                 logprob -= 1.0 if self.wrong_logprob else 0.0
+            if i == 0 and where == "own" and self.recuts:
+                logprob -= 0.25
             other = token - VOCABULARY if self.rounds and token >= VOCABULARY else token + 1
             if self.rounds and i == 3 and where != "kvtier":
                 other = token + VOCABULARY
@@ -107,6 +115,20 @@ class FakeServer:
     def close(self):
         self.http.shutdown()
         self.http.server_close()
+
+
+def lists(token, likely):
+    """As vLLM has it."""
+    named = f"token_id:{token}"
+    lists = {"tokens": [named], "token_logprobs": [likely[named]], "top_logprobs": [likely]}
+    return {"token_ids": [token], "logprobs": lists}
+
+
+def content(token, likely):
+    """As llama-server has it."""
+    top = [{"id": int(name.split(":")[1]), "logprob": value} for name, value in likely.items()]
+    entry = {"id": token, "token": "x", "logprob": likely[f"token_id:{token}"], "top_logprobs": top}
+    return {"logprobs": {"content": [entry]}}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -138,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # whoever asked has gone
 
     def do_GET(self):
-        if self.path == "/version":
+        if self.path == "/version" and not self.fake.llama:
             self.send(json.dumps({"version": "0"}))
         elif self.path == "/v1/models":
             known = {"data": [{"id": MODEL, "max_model_len": 4096}]}
@@ -202,14 +224,9 @@ class Handler(BaseHTTPRequestHandler):
             if fake.error == i:
                 self.event({"error": {"message": "it broke"}})
             time.sleep(fake.drips or 0)
-            logprobs = {
-                "tokens": [f"token_id:{token}"],
-                "token_logprobs": [likely[f"token_id:{token}"]],
-                "top_logprobs": [likely],
-            }
             ends = "length" if i + 1 == body["max_tokens"] else None
-            choice = dict(text="", token_ids=[token], logprobs=logprobs, finish_reason=ends)
-            self.event({"choices": [choice]})
+            choice = content(token, likely) if fake.llama else lists(token, likely)
+            self.event({"choices": [{"text": "", **choice, "finish_reason": ends}]})
         usage = {"prompt_tokens": len(body["prompt"])}
         if not fake.no_usage:
             usage["prompt_tokens_details"] = {"cached_tokens": len(body["prompt"]) if where else 0}

@@ -114,6 +114,28 @@ def test_what_kvtier_serves_rightly_is_fine(serve, validate, tmp_path):
     assert not re.search(r"(src|href)=", page)
 
 
+def test_llama_server_that_goes_on_from_its_own_cache_is_not_accused(serve, validate):
+    status, _, report = validate(serve(llama=True, recuts=True), *FUNCTION)
+    assert status == 0 and causes(report) == ["equal"] * 2
+    for one in report["steps"]["function"]:
+        assert one["compared"]["cold"]["logprob_error"] == pytest.approx(0.25)
+        assert one["proof"] == "kvtierd: 0 objects found" and one["served"] is False
+
+
+def test_llama_server_whose_cache_is_never_empty_proves_nothing(serve, validate):
+    status, _, report = validate(serve(llama=True), *FUNCTION, counters=False)
+    assert status == 0 and served(report) == [None] * 2
+    for one in report["steps"]["function"]:
+        assert one["proof"].startswith("the engine's own cache had the prompt when it was cold")
+
+
+def test_what_kvtier_spoils_in_llama_server_is_found(serve, validate):
+    # Its own cache holds one prompt, and the fillers push it out.
+    server = serve(llama=True, recuts=True, wrong_token=True, own_max=70)
+    status, _, report = validate(server, *FUNCTION)
+    assert status == 1 and causes(report) == ["cache"] * 2
+
+
 def test_a_wrong_token_is_the_fault_of_the_cache(serve, validate):
     status, _, report = validate(serve(wrong_token=True), *FUNCTION)
     assert status == 1

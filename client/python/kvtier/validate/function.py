@@ -46,6 +46,9 @@ class FunctionStep:
         cold = self._engine.complete(prompt, self._output)
         self._caches.settle(stored)
         warm, proof = self._warm(prompt)
+        if proof.served is None and own and cold.cached_tokens:
+            how = "the engine's own cache had the prompt when it was cold, too: it may have served"
+            proof = Proof(None, how)
         reference = bypass or cold
         verdict = self._verdict(bypass, again, own, cold, warm)
         runs = {"again": again, "own": own, "cold": cold, "warm": warm}
@@ -73,9 +76,12 @@ class FunctionStep:
         one, other = (self._prompts.salt(f"{part} {i}") for i in range(2))
         bypass = self._engine.complete(prompt, self._output, bypass=one)
         again = self._engine.complete(prompt, self._output, bypass=other)
-        if "cache_salt" not in self._engine.dialect.bypass:
-            return bypass, again, None
-        return bypass, again, self._engine.complete(prompt, self._output, bypass=one)
+        if "cache_salt" in self._engine.dialect.bypass:
+            return bypass, again, self._engine.complete(prompt, self._output, bypass=one)
+        # What is bypassed is left in its own cache all the same, where cold must not find it.
+        own = self._engine.complete(prompt, self._output)
+        self._caches.evict()
+        return bypass, again, own
 
     def _warm(self, prompt: list[int]) -> tuple[Answer, Proof]:
         for _ in range(WARM_RUNS):
@@ -85,9 +91,9 @@ class FunctionStep:
             proof = self._caches.proof(before, [warm])
             if proof.served is not False:
                 break
-        if self._caches.eviction == "none":
+        if proof.served is None and self._caches.eviction == "none":
             how = "the engine's own cache cannot be emptied: it may have served (--own-tokens)"
-            proof = Proof(None, how) if proof.served is None else proof
+            proof = Proof(None, how)
         return warm, proof
 
     def _verdict(
