@@ -3,6 +3,7 @@
 kvtierd's counters under /kvtierd/metrics. What goes wrong with it is told by `faults`."""
 import json
 import random
+import ssl
 import threading
 import time
 from collections import OrderedDict
@@ -34,6 +35,7 @@ class FakeServer:
     floods              and this one by ever more of them
     no_reset, no_tokenize, no_usage, no_kvtier_metrics, forgets
 
+    tls: a file with its certificate and key.
     llama: it speaks llama-server's API instead. What is to find nothing stays in its own cache.
     """
 
@@ -48,7 +50,11 @@ class FakeServer:
         handler = type("Handler", (Handler,), {"fake": self})
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        if self.tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.tls)
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        self.url = f"http{'s' if self.tls else ''}://127.0.0.1:{self.http.server_port}"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
     def __getattr__(self, fault):

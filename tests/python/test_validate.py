@@ -549,6 +549,23 @@ def test_usual_lengths_need_the_servers(serve, validate):
     assert validate(server, *ONE_LENGTH)[0] == 0
 
 
+def test_certificates_are_those_of_the_system_or_of_a_file(serve, validate, tmp_path, monkeypatch):
+    pem = tmp_path / "server.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+         "/CN=kvtier", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", pem,
+         "-out", tmp_path / "certificate.pem"],
+        check=True, capture_output=True)  # fmt: skip
+    with pem.open("a") as file:
+        file.write((tmp_path / "certificate.pem").read_text())
+    server = serve(tls=pem)
+    status, text, _ = validate(server, *FUNCTION)
+    assert status == 3 and "certificate verify failed" in text
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+    status, _, report = validate(server, *FUNCTION, "--require-proof")
+    assert status == 0 and served(report) == [True] * 2
+
+
 def test_llama_server_tells_its_length_with_its_properties(serve):
     props = {"total_slots": 2, "default_generation_settings": {"n_ctx": 777}}
     models = {"data": [{"id": MODEL}]}

@@ -172,11 +172,12 @@ class _Body(httpx.SyncByteStream):
 
 
 class _Transport(httpx.BaseTransport):
-    """httpx's own, but for the connections. No proxy: what it adds is not what is measured."""
+    """httpx's own, but for the connections. No proxy: what it adds is not what is measured. Trusted
+    are the system's certificates, or those of SSL_CERT_FILE: few fleets have public ones."""
 
     def __init__(self) -> None:
         self._pool = httpcore.ConnectionPool(
-            ssl_context=httpx.create_ssl_context(trust_env=False),
+            ssl_context=ssl.create_default_context(),
             max_connections=None,
             keepalive_expiry=KEEP_S,
             network_backend=_Backend(),
