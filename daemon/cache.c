@@ -624,28 +624,18 @@ static int drop_replaced(struct cache *cache, const struct object_key *key,
         return 0;
 }
 
-static void on_left(void *user, int result)
-{
-        struct cache *cache = user;
-
-        if (result)
-                cache->has_lost_forgets = true;
-        cache->n_leaving--;
-}
-
 void cache_drop_replaced(struct cache *cache, const struct object_key *key,
-                         struct index_object *object)
+                         struct index_object *object,
+                         void (*on_forgotten)(void *user, int result), void *user)
 {
-        bool is_leaving = false;
-        int r;
+        bool later = false;
+        int r = drop_replaced(cache, key, object, on_forgotten, user, &later);
 
-        cache->n_leaving++;
-        r = drop_replaced(cache, key, object, on_left, cache, &is_leaving);
-        if (!is_leaving)
-                on_left(cache, r);
         if (r && object)
                 cache_drop(cache, object, METRICS_REPLACED);
         end_of_drop(cache);
+        if (!later)
+                on_forgotten(user, r);
 }
 
 /* Nothing that others have under the key holds from now on, until they know better. */

@@ -125,12 +125,11 @@ int cache_new_copy(struct cache *cache, const struct object_key *key, uint64_t r
                    struct host_copy **ret_copy);
 
 /*
- * Makes a READY copy the visible generation of its key, with a new generation number.
- * With @replace an older generation is dropped from every tier in the same turn;
- * @on_forgotten is called, later, once no catalog entry of an older generation can come
- * back, or not at all when *@ret_forgetting is false. 0, CACHE_E_EXISTS,
- * CACHE_E_INDEX_FULL or -ENOMEM: then the copy is not published; but what it was to
- * replace may be gone already, and *@ret_forgetting holds.
+ * Makes a READY copy the visible generation of its key, with a new generation number. With
+ * @replace an older generation is dropped from every tier in the same turn; @on_forgotten is
+ * called, later, once no catalog entry of an older generation can come back, or not at all when
+ * *@ret_forgetting is false. 0, CACHE_E_EXISTS, CACHE_E_INDEX_FULL or -ENOMEM: then the copy is
+ * not published; but what it was to replace may be gone already, and *@ret_forgetting holds.
  */
 int cache_publish(struct cache *cache, struct host_copy *copy,
                   const struct index_new_object *object, bool replace,
@@ -150,13 +149,14 @@ void cache_read_end(struct cache_read *read);
 /* From now on bytes with checksum @total (0: not known yet) hold under @key (NULL: some key). */
 void cache_replaced(struct cache *cache, const struct object_key *key, uint64_t total);
 
-/* Drops the host copy of an object, which goes when nothing else has it; it from every tier. */
+/* Drops an object's host copy, and the object when nothing else has it; or all of the object. */
 void cache_drop_host(struct cache *cache, struct index_object *object, enum metrics_removal reason);
 void cache_drop(struct cache *cache, struct index_object *object, enum metrics_removal reason);
 
-/* Of a @key that others replaced, with @object or NULL; in n_leaving until that is durable. */
+/* Drops what others replaced under @key: @object, or NULL. @on_forgotten: at once, or later. */
 void cache_drop_replaced(struct cache *cache, const struct object_key *key,
-                         struct index_object *object);
+                         struct index_object *object,
+                         void (*on_forgotten)(void *user, int result), void *user);
 
 /*
  * Drops an object from one tier below, or from all of them, and from the index when nothing

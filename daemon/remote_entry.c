@@ -162,6 +162,15 @@ static bool has_checksum(struct cache *cache, const struct index_object *object,
         return copy->checksums && copy->checksums->total == checksum_total;
 }
 
+static void on_gone(void *user, int result)
+{
+        struct cache *cache = user;
+
+        if (result)
+                cache->has_lost_forgets = true;
+        cache->n_leaving--;
+}
+
 static void on_vanished(void *user, const struct object_key *key, struct tier_place place,
                         bool replaced, uint64_t checksum_total)
 {
@@ -175,8 +184,14 @@ static void on_vanished(void *user, const struct object_key *key, struct tier_pl
         if (object && place.claim &&
             index_place(cache->index, object, INDEX_REMOTE).claim == place.claim)
                 object = cache_lose_remote(cache, object);
-        if (replaced && !(object && has_checksum(cache, object, checksum_total)))
-                cache_drop_replaced(cache, key, object);
+        if (!replaced)
+                return;
+        cache->n_leaving++;
+        /* What is right stays; older bytes may have been evicted before it came. */
+        if (object && has_checksum(cache, object, checksum_total))
+                cache_sync_forgets(cache, on_gone, cache);
+        else
+                cache_drop_replaced(cache, key, object, on_gone, cache);
 }
 
 static bool is_leaving(void *user)

@@ -40,7 +40,7 @@ extern const struct database_kind remote_index_kind;
 
 #define REMOTE_META_REBUILDING 1u /* what it should know is still being read from the pool */
 #define REMOTE_META_MISSED     2u /* tier.h's on_missed is due: not all has gone yet that has to */
-#define REMOTE_META_LEAVING    4u /* so may be on_vanished, of what is remembered as replaced */
+#define REMOTE_META_LEAVING    4u /* on_vanished is due, of all that is remembered as replaced */
 
 struct remote_index_meta {
         uint32_t version;

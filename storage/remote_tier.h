@@ -83,8 +83,8 @@ struct remote {
         bool is_held;      /* closing: by the turn that has not come yet */
         bool is_unvouched; /* on_missed was called, and is repeated at the next start, until ... */
         bool is_vouched;   /* ... vouched() has been, and no forget waits for readers */
-        bool is_leaving;   /* since something was learned to be replaced tier.h's is_leaving was
-                              not false yet */
+        bool is_leaving;   /* something was learned to be replaced, and may be in a tier above:
+                              until tier.h's is_leaving says no */
         uint64_t opened_ns;
         void (*on_closed)(void *user);
         void *on_closed_user;

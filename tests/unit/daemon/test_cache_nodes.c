@@ -546,6 +546,36 @@ START_TEST(what_others_replaced_is_leaving_until_its_delete_is_durable)
 }
 END_TEST
 
+/* Of bytes that were evicted before. */
+START_TEST(what_is_right_stays_while_deletes_of_older_bytes_are_waited_for)
+{
+        static const struct tier_ops ops = {.name = "nvme", .sync = hold_sync};
+        struct cache *cache = &nodes[1].cache;
+        struct tier *remote = cache->remote;
+        struct held_tier held = {.forget = NULL};
+        struct object_key key = key_of(1);
+        const struct host_copy *copy;
+
+        put(&nodes[0], 1, 1, false);
+        wait_until(is_in_pool(&nodes[1], 1));
+        assert_loads(&nodes[1], 1, 1);
+        copy = host_copy_at(&cache->copies, find(&nodes[1], 1)->host);
+        tier_init(&held.tier, &ops);
+        cache->nvme = &held.tier;
+        cache->n_forgets++;
+        for (int i = 0; i < 2; i++) { /* the first sync fails */
+                cache->has_lost_forgets = false;
+                remote->on_vanished(remote->on_shared_user, &key, (struct tier_place){0, 0}, true,
+                                    copy->checksums->total);
+                ck_assert(remote->is_leaving(remote->on_shared_user));
+                end_sync(&held, i ? 0 : -EIO);
+                ck_assert(remote->is_leaving(remote->on_shared_user) == !i);
+                ck_assert_uint_ne(find(&nodes[1], 1)->host, INDEX_NONE);
+        }
+        cache->nvme = NULL;
+}
+END_TEST
+
 static void on_key_replaced(void *user, const struct object_key *key, uint64_t total)
 {
         *(bool *)user = !key && !total;
@@ -755,6 +785,7 @@ int main(void)
         tcase_add_test(tcase, what_a_node_missed_goes_after_a_restart_too);
         tcase_add_test(tcase, a_node_vouches_when_its_deletes_are_durable);
         tcase_add_test(tcase, what_others_replaced_is_leaving_until_its_delete_is_durable);
+        tcase_add_test(tcase, what_is_right_stays_while_deletes_of_older_bytes_are_waited_for);
         tcase_add_test(tcase,
                        what_is_read_from_a_peer_while_replacements_are_missed_is_not_entered);
         tcase_add_test(tcase, a_stopped_pool_is_a_miss_and_what_is_here_is_served);
